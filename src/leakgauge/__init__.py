@@ -1,0 +1,43 @@
+"""LeakGauge: what a federated-learning update gives away, and which defence stops it at what cost."""
+
+from leakgauge.audit.api import audit
+from leakgauge.audit.result import AuditResult, Verdict
+from leakgauge.protocol import (
+    THREAT_MODELS,
+    FedAvg,
+    Federation,
+    FedSGD,
+    Learner,
+    ThreatModel,
+    UpdateObservation,
+    learner_and_state,
+    simulate_round,
+)
+from leakgauge.protocol.recording import RecordedRound, observe, read_round, write_round
+from leakgauge.types import Batch, ModelState, Outcome, Reconstruction, Update
+from leakgauge.version import VERSION as __version__
+
+__all__ = [
+    "THREAT_MODELS",
+    "AuditResult",
+    "Batch",
+    "FedAvg",
+    "FedSGD",
+    "Federation",
+    "Learner",
+    "ModelState",
+    "Outcome",
+    "Reconstruction",
+    "RecordedRound",
+    "ThreatModel",
+    "Update",
+    "UpdateObservation",
+    "Verdict",
+    "__version__",
+    "audit",
+    "learner_and_state",
+    "observe",
+    "read_round",
+    "simulate_round",
+    "write_round",
+]

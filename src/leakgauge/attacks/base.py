@@ -1,0 +1,40 @@
+"""What an attack is: a callable from an observation to a reconstruction. No argument could carry the truth."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from torch import Generator, Tensor
+
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.types import Reconstruction
+
+
+class Tick(NamedTuple):
+    """How far an attack has come."""
+
+    step: int
+    fraction: float
+    loss: float
+
+
+class Progress(Protocol):
+    def __call__(self, tick: Tick) -> None: ...
+
+
+def silent(tick: Tick) -> None:
+    """Report progress to nobody."""
+
+
+class Attack(Protocol):
+    """Frozen dataclasses whose fields are their configuration."""
+
+    def __call__(
+        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction: ...
+
+
+class LabelAttack(Protocol):
+    """Restores the labels of a batch; one label per private example."""
+
+    def restore(self, observation: UpdateObservation) -> Tensor: ...

@@ -1,0 +1,289 @@
+"""How the variables move. An optimiser is a state machine: the attack evaluates ``state.candidate``, the optimiser
+answers with the next one. All restarts advance in lockstep, each with its own state."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from leakgauge.attacks.matching.parametrisations import Box
+from leakgauge.errors import InvalidCase
+
+
+class OptimiserState(Protocol):
+    """``candidate`` is what to evaluate next; ``converged`` has one flag per restart."""
+
+    @property
+    def candidate(self) -> Tensor: ...
+
+    @property
+    def converged(self) -> Tensor: ...
+
+
+State = TypeVar("State", bound=OptimiserState)
+
+
+class Optimiser(Protocol, Generic[State]):
+    @property
+    def steps(self) -> int: ...
+
+    def start(self, candidate: Tensor, box: Box | None) -> State: ...
+
+    def advance(self, state: State, loss: Tensor, gradient: Tensor) -> State: ...
+
+
+class Schedule(Protocol):
+    """The learning rate's factor after a given fraction of the steps."""
+
+    def __call__(self, fraction: float) -> float: ...
+
+
+@dataclass(frozen=True)
+class StepDecay:
+    """Multiply by ``factor`` at each of the given fractions [Geiping et al., 2020, appendix C]."""
+
+    at: tuple[float, ...] = (3 / 8, 5 / 8, 7 / 8)
+    factor: float = 0.1
+
+    def __call__(self, fraction: float) -> float:
+        return self.factor ** sum(fraction >= point for point in self.at)
+
+
+@dataclass(frozen=True)
+class CosineDecay:
+    """Half a cosine from 1 to 0."""
+
+    def __call__(self, fraction: float) -> float:
+        return 0.5 * (1 + math.cos(math.pi * fraction))
+
+
+@dataclass(frozen=True)
+class AdamState:
+    candidate: Tensor
+    first: Tensor
+    second: Tensor
+    step: int
+    box: Box | None
+
+    @property
+    def converged(self) -> Tensor:
+        return torch.zeros(len(self.candidate), dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam [Kingma & Ba, 2015], projected onto the box after each step."""
+
+    learning_rate: float = 0.05
+    steps: int = 1000
+    schedule: Schedule = CosineDecay()
+
+    def __post_init__(self) -> None:
+        _require_steps(self.steps)
+
+    def start(self, candidate: Tensor, box: Box | None) -> AdamState:
+        return AdamState(candidate, torch.zeros_like(candidate), torch.zeros_like(candidate), 0, box)
+
+    def advance(self, state: AdamState, loss: Tensor, gradient: Tensor) -> AdamState:
+        del loss
+        return _adam_step(state, gradient, self.learning_rate * self.schedule(state.step / self.steps))
+
+
+@dataclass(frozen=True)
+class SignedAdam:
+    """Adam fed with the sign of the gradient [Geiping et al., 2020, section 4]."""
+
+    learning_rate: float = 0.05
+    steps: int = 1000
+    schedule: Schedule = CosineDecay()
+
+    def __post_init__(self) -> None:
+        _require_steps(self.steps)
+
+    def start(self, candidate: Tensor, box: Box | None) -> AdamState:
+        return AdamState(candidate, torch.zeros_like(candidate), torch.zeros_like(candidate), 0, box)
+
+    def advance(self, state: AdamState, loss: Tensor, gradient: Tensor) -> AdamState:
+        del loss
+        return _adam_step(state, gradient.sign(), self.learning_rate * self.schedule(state.step / self.steps))
+
+
+def _adam_step(state: AdamState, direction: Tensor, learning_rate: float) -> AdamState:
+    step = state.step + 1
+    first = torch.lerp(state.first, direction, 0.1)
+    second = torch.lerp(state.second, direction.square(), 0.001)
+    unbiased = first / (1 - 0.9**step)
+    scale = (second / (1 - 0.999**step)).sqrt() + 1e-8
+    return replace(
+        state,
+        candidate=_project(state.candidate - learning_rate * unbiased / scale, state.box),
+        first=first,
+        second=second,
+        step=step,
+    )
+
+
+@dataclass(frozen=True)
+class LBFGSState:
+    """``point``, ``value``, ``slope``: the last accepted iterate; ``candidate`` = its trial along ``direction``."""
+
+    candidate: Tensor
+    converged: Tensor
+    point: Tensor
+    value: Tensor
+    slope: Tensor
+    direction: Tensor
+    length: Tensor
+    memory: CurvatureMemory
+    box: Box | None
+
+
+@dataclass(frozen=True)
+class LBFGS:
+    """Limited-memory BFGS on a box: quasi-Newton on the free variables, projected backtracking line search.
+
+    [Liu & Nocedal, 1989; Bertsekas, 1982.] One evaluation per step; every restart keeps its own curvature and step
+    length, so restarts stay independent although they are evaluated together. A step that fails the Armijo condition
+    is shortened; when it vanishes even from fresh curvature, the restart has converged.
+    """
+
+    steps: int = 300
+    history: int = 50
+    sufficient_decrease: float = 1e-4
+    shrink: float = 0.4
+    first_move: float = 0.1
+
+    def __post_init__(self) -> None:
+        _require_steps(self.steps)
+
+    def start(self, candidate: Tensor, box: Box | None) -> LBFGSState:
+        flat = candidate.flatten(1)
+        restarts = len(flat)
+        return LBFGSState(
+            candidate=candidate,
+            converged=torch.zeros(restarts, dtype=torch.bool, device=flat.device),
+            point=flat,
+            value=torch.full((restarts,), float("inf"), dtype=flat.dtype, device=flat.device),
+            slope=torch.zeros_like(flat),
+            direction=torch.zeros_like(flat),
+            length=torch.ones(restarts, dtype=flat.dtype, device=flat.device),
+            memory=CurvatureMemory.empty(self.history, flat),
+            box=box,
+        )
+
+    def advance(self, state: LBFGSState, loss: Tensor, gradient: Tensor) -> LBFGSState:
+        trial, slope = state.candidate.flatten(1), gradient.flatten(1)
+        move = trial - state.point
+        enough = state.value + self.sufficient_decrease * (state.slope * move).sum(dim=1)
+        accepted = (torch.isfinite(loss) & (loss <= enough.nan_to_num(nan=float("inf")))) & ~state.converged
+        first = torch.isinf(state.value)
+        memory = state.memory.remember(move, slope - state.slope, where=accepted & ~first)
+        point = torch.where(accepted[:, None], trial, state.point)
+        value = torch.where(accepted, loss, state.value)
+        slope = torch.where(accepted[:, None], slope, state.slope)
+
+        length = torch.where(accepted, torch.ones_like(state.length), state.length * self.shrink)
+        # Without curvature the first move is a guess of size `first_move`, so it may shrink much further.
+        stuck = length < torch.where(memory.filled > 0, 1e-4, 1e-7)
+        converged = state.converged | (stuck & (memory.filled == 0))
+        memory = memory.forget(stuck)
+        length = torch.where(stuck, torch.ones_like(length), length)
+
+        renew = accepted | stuck
+        direction = state.direction
+        if bool(renew.any()):
+            direction = torch.where(renew[:, None], self._direction(point, slope, memory, state.box), direction)
+        candidate = _project(point + length[:, None] * direction, state.box)
+        converged = converged | (candidate == point).all(dim=1) & accepted
+        return LBFGSState(
+            candidate=torch.where(converged[:, None], point, candidate).view_as(state.candidate),
+            converged=converged,
+            point=point,
+            value=value,
+            slope=slope,
+            direction=direction,
+            length=length,
+            memory=memory,
+            box=state.box,
+        )
+
+    def _direction(self, point: Tensor, slope: Tensor, memory: CurvatureMemory, box: Box | None) -> Tensor:
+        free = torch.ones_like(point, dtype=torch.bool)
+        if box is not None:
+            # A variable at its bound that wants to leave the box stays where it is.
+            free = ~(((point <= box[0]) & (slope > 0)) | ((point >= box[1]) & (slope < 0)))
+        guess = self.first_move / slope.abs().amax(dim=1).clamp_min(1e-30)
+        steepest = -slope * free
+        newton = -memory.solve(slope * free, guess) * free
+        descends = (newton * slope).sum(dim=1) < 0
+        return torch.where(descends[:, None], newton, steepest * guess[:, None])
+
+
+@dataclass(frozen=True)
+class CurvatureMemory:
+    """The last pairs (move, change of slope) of each restart, in a ring; the arrays are owned by one optimiser run."""
+
+    moves: Tensor  # history restarts variables
+    changes: Tensor  # history restarts variables
+    products: Tensor  # history restarts: 1 / <move, change>, 0 = empty
+    filled: Tensor  # restarts: pairs ever written since the last reset
+
+    @classmethod
+    def empty(cls, history: int, like: Tensor) -> CurvatureMemory:
+        restarts, variables = like.shape
+        return cls(
+            moves=like.new_zeros(history, restarts, variables),
+            changes=like.new_zeros(history, restarts, variables),
+            products=like.new_zeros(history, restarts),
+            filled=torch.zeros(restarts, dtype=torch.long, device=like.device),
+        )
+
+    def remember(self, move: Tensor, change: Tensor, *, where: Tensor) -> CurvatureMemory:
+        """Write the pair for the restarts in ``where`` whose curvature is safely positive."""
+        product = (move * change).sum(dim=1)
+        sound = where & (product > 1e-8 * move.norm(dim=1) * change.norm(dim=1))
+        rows = sound.nonzero().flatten()
+        slots = self.filled[rows] % len(self.moves)
+        self.moves[slots, rows] = move[rows]
+        self.changes[slots, rows] = change[rows]
+        self.products[slots, rows] = 1 / product[rows]
+        return replace(self, filled=self.filled + sound)
+
+    def forget(self, where: Tensor) -> CurvatureMemory:
+        self.products[:, where] = 0
+        return replace(self, filled=torch.where(where, torch.zeros_like(self.filled), self.filled))
+
+    def solve(self, vector: Tensor, guess: Tensor) -> Tensor:
+        """The inverse-Hessian estimate times ``vector`` (two-loop recursion); ``guess`` scales it while empty."""
+        rows = torch.arange(len(vector), device=vector.device)
+        depth = int(self.filled.clamp_max(len(self.moves)).max())
+        shares = []
+        for age in range(1, depth + 1):
+            slot = (self.filled - age) % len(self.moves)
+            share = self.products[slot, rows] * (self.moves[slot, rows] * vector).sum(dim=1)
+            vector = vector - share[:, None] * self.changes[slot, rows]
+            shares.append(share)
+        if depth:
+            newest = (self.filled - 1) % len(self.moves)
+            squares = self.products[newest, rows] * self.changes[newest, rows].square().sum(dim=1)
+            vector = vector * torch.where(squares > 0, 1 / squares.clamp_min(1e-30), guess)[:, None]
+        else:
+            vector = vector * guess[:, None]
+        for age in range(depth, 0, -1):
+            slot = (self.filled - age) % len(self.moves)
+            back = self.products[slot, rows] * (self.changes[slot, rows] * vector).sum(dim=1)
+            vector = vector + (shares[age - 1] - back)[:, None] * self.moves[slot, rows]
+        return vector
+
+
+def _project(candidate: Tensor, box: Box | None) -> Tensor:
+    return candidate if box is None else candidate.clamp(*box)
+
+
+def _require_steps(steps: int) -> None:
+    if steps < 1:
+        raise InvalidCase(f"An optimiser needs steps >= 1, got {steps}; raise `steps`.")

@@ -1,0 +1,1 @@
+"""Cases, runs, results: the pipeline and where it keeps what it found."""

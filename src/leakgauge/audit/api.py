@@ -1,0 +1,153 @@
+"""``leakgauge.audit``: the whole pipeline on a user's own model and batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from leakgauge.attacks.base import Attack, Progress, silent
+from leakgauge.audit.case import Case
+from leakgauge.audit.grid import Round, grid, standard_metrics
+from leakgauge.audit.result import AuditResult, summarise_records
+from leakgauge.audit.run import Metrics, run_cases
+from leakgauge.audit.store import FolderStore, MemoryStore
+from leakgauge.catalogue import ATTACKS
+from leakgauge.config import build, build_defence
+from leakgauge.data import reference_images
+from leakgauge.defences import Defence
+from leakgauge.errors import InvalidCase
+from leakgauge.protocol.learner import LossFunction, Mode, learner_and_state
+from leakgauge.protocol.local_update import FedSGD, LocalUpdate
+from leakgauge.protocol.round import Federation
+from leakgauge.protocol.threat_model import THREAT_MODELS, ThreatModel
+from leakgauge.protocol.validation import check_batch
+from leakgauge.randomness import seeded
+from leakgauge.types import Batch
+
+DEFAULT_ATTACKS = ("linear_layer", "quasi_newton")
+DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.01", "clipping:max_norm=1+gaussian_noise:std=0.01")
+
+ProgressOf = Callable[[int, Case], Progress]
+
+
+def audit(
+    model: nn.Module,
+    loss: LossFunction = cross_entropy,
+    batch: Batch | tuple[Tensor, Tensor] | None = None,
+    *,
+    defences: Sequence[str | Defence] = DEFAULT_DEFENCES,
+    attacks: Sequence[str | Attack] = DEFAULT_ATTACKS,
+    local_update: LocalUpdate = FedSGD(),
+    threat_model: str | ThreatModel = "informed",
+    mode: Mode = "eval",
+    references: Tensor | None = None,
+    distractors: int = 99,
+    weights: str | Path | None = None,
+    out: str | Path | None = None,
+    seed: int = 0,
+) -> AuditResult:
+    """What one update of ``model`` on a private ``batch`` gives away, undefended and defended.
+
+    ``batch`` holds pixels in [0, 1] and class labels. ``references`` are other images of the same kind: the crowd that
+    originals are picked from, and the unrelated batch of the null; without them, embedded photographs stand in.
+    With ``out``, results and ``index.html`` are kept there and a second call resumes.
+    """
+    if batch is None:
+        raise InvalidCase("An audit needs a private batch; pass batch=(images, labels).")
+    truth = batch if isinstance(batch, Batch) else Batch(*batch)
+    learner, state = learner_and_state(model, loss, mode=mode)
+    classes = check_batch(learner, state, truth)
+    model_of_threat = threat_model if isinstance(threat_model, ThreatModel) else named_threat_model(threat_model)
+    named_attacks = dict(_named(spec, lambda text: build(ATTACKS, text, kind="attack")) for spec in attacks)
+    named_defences = dict(_named(spec, build_defence) for spec in defences)
+    one = _round(truth, references, distractors, classes, seed)
+    cases = grid(
+        Federation(learner, state, local_update),
+        [one],
+        defences=named_defences,
+        attacks=named_attacks,
+        threat_model=model_of_threat,
+        seed=seed,
+    )
+    description = {
+        "model": type(model).__name__,
+        "local_update": repr(local_update),
+        "threat_model": model_of_threat.name,
+        "mode": mode,
+        "defences": list(named_defences),
+        "attacks": list(named_attacks),
+        "batch_size": len(truth),
+        "crowd": "references given" if references is not None else "embedded photographs",
+        "seed": seed,
+    }
+    return execute(cases, standard_metrics(weights), description, None if out is None else Path(out))
+
+
+def execute(
+    cases: Sequence[Case],
+    metrics: Metrics,
+    description: Mapping[str, Any],
+    out: Path | None,
+    progress_of: ProgressOf = lambda index, case: silent,
+) -> AuditResult:
+    """Run the cases and keep what finishes, in ``out`` if given; interrupted, the finished part is still reported."""
+    store = MemoryStore() if out is None else FolderStore.create(out)
+    if isinstance(store, FolderStore):
+        store.begin_run(description, [case.key for case in cases])
+    records = []
+    complete = True
+    try:
+        for record in run_cases(cases, metrics, store, progress_of):
+            records.append(record)
+    except KeyboardInterrupt:
+        complete = False
+        if not records:
+            raise
+    result = summarise_records(records, metrics, description, complete=complete)
+    if out is not None and result.rows:
+        result.write_report(out)
+    return result
+
+
+def load_result(folder: Path, metrics: Metrics) -> AuditResult:
+    """The last run kept in a folder, as far as it got."""
+    store = FolderStore.open(folder)
+    runs = store.runs()
+    if not runs:
+        raise InvalidCase(f"{folder} holds no finished audit; run `leakgauge audit --out {folder}` again.")
+    last = runs[-1]
+    records = [record for key in last["keys"] if (record := store.get(key)) is not None]
+    if not records:
+        raise InvalidCase(f"The audit in {folder} was stopped before its first result; run it again.")
+    return summarise_records(records, metrics, last["description"], complete=len(records) == len(last["keys"]))
+
+
+def named_threat_model(name: str) -> ThreatModel:
+    threat_model: ThreatModel = build({key: lambda v=value: v for key, value in THREAT_MODELS.items()}, name, kind="threat model")
+    return threat_model
+
+
+def _named(spec: Any, builder: Callable[[str], Any]) -> tuple[str, Any]:
+    return (spec, builder(spec)) if isinstance(spec, str) else (repr(spec), spec)
+
+
+def _round(truth: Batch, references: Tensor | None, distractors: int, classes: int, seed: int) -> Round:
+    generator = seeded(seed, "crowd")
+    _, channels, height, width = truth.images.shape
+    needed = distractors + len(truth)
+    if references is None:
+        references = reference_images((channels, height, width), needed, generator=generator)
+    if references.ndim != 4 or references.shape[1:] != truth.images.shape[1:] or len(references) < len(truth) + 1:
+        raise InvalidCase(
+            f"References need the shape of the private images and more than {len(truth)} of them, got "
+            f"{tuple(references.shape)}; pass other images of the same kind."
+        )
+    references = references.to(truth.images)
+    labels = torch.randint(classes, (len(truth),), generator=generator).to(truth.labels.device)
+    decoy_labels = labels if truth.labels.ndim == 1 else torch.nn.functional.one_hot(labels, classes).to(truth.labels)
+    return Round(truth, Batch(references[: len(truth)], decoy_labels), references[len(truth) : needed])

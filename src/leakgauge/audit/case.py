@@ -1,0 +1,109 @@
+"""One question to be answered: this attack, on this update, scored against this truth."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from leakgauge.attacks.base import Attack
+from leakgauge.defences import Defence
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.protocol.round import Federation, simulate_round
+from leakgauge.protocol.threat_model import Fact, ThreatModel
+from leakgauge.randomness import seeded
+from leakgauge.types import Batch
+from leakgauge.version import VERSION
+
+
+class Source(Protocol):
+    """Where the observed update comes from."""
+
+    def observe(self) -> UpdateObservation: ...
+
+    def fingerprint(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class SimulatedUpdate:
+    """A client simulated here: the batch is private, the threat model decides what of it the attack receives."""
+
+    federation: Federation
+    batch: Batch
+    defence: Defence
+    threat_model: ThreatModel
+    seed: int
+    round: int
+
+    def observe(self) -> UpdateObservation:
+        return simulate_round(
+            self.federation,
+            self.batch,
+            threat_model=self.threat_model,
+            defence=self.defence,
+            # The same stream for every defence, so that two defences differ by what they do and nothing else.
+            generator=seeded(self.seed, "client", self.round),
+        )
+
+    def fingerprint(self) -> str:
+        state = self.federation.state
+        return digest(
+            (repr(self.federation.local_update), repr(self.defence), repr(self.threat_model), self.federation.learner.mode),
+            (*state.params.values(), *state.buffers.values(), self.batch.images, self.batch.labels),
+            (self.seed, self.round),
+        )
+
+
+@dataclass(frozen=True)
+class RecordedUpdate:
+    """An update that was recorded elsewhere."""
+
+    observation: UpdateObservation
+
+    def observe(self) -> UpdateObservation:
+        return self.observation
+
+    def fingerprint(self) -> str:
+        seen = self.observation
+        return digest((repr(seen.local_update),), (*seen.state.params.values(), *seen.update.params.values()), ())
+
+
+@dataclass(frozen=True)
+class Case:
+    """``null`` marks the control: the same attack on an unrelated update, scored against the same truth."""
+
+    round: int
+    defence: str
+    attack_name: str
+    attack: Attack
+    null: bool
+    source: Source
+    truth: Batch | None
+    distractors: Tensor | None
+    ledger: tuple[Fact, ...]
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Identifies the result: equal keys mean that running again would give the same record."""
+        truth = () if self.truth is None else (self.truth.images, self.truth.labels)
+        distractors = () if self.distractors is None else (self.distractors,)
+        return digest(
+            (VERSION, self.source.fingerprint(), self.defence, repr(self.attack), self.attack_name),
+            (*truth, *distractors),
+            (self.round, self.null, self.seed),
+        )
+
+
+def digest(words: Iterable[str], tensors: Iterable[Tensor], numbers: Iterable[int]) -> str:
+    """A short fingerprint of texts, tensors and numbers."""
+    state = hashlib.sha256()
+    for word in words:
+        state.update(word.encode() + b"\0")
+    for tensor in tensors:
+        state.update(str(tuple(tensor.shape)).encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    state.update(repr(tuple(numbers)).encode())
+    return state.hexdigest()[:24]

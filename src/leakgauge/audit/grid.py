@@ -1,0 +1,89 @@
+"""Which cases an audit consists of: every round under every defence and attack, each with its null."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from leakgauge.attacks.base import Attack
+from leakgauge.audit.case import Case, SimulatedUpdate
+from leakgauge.audit.run import Metrics
+from leakgauge.defences import Defence
+from leakgauge.errors import InvalidCase
+from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelRecall, find_weights
+from leakgauge.protocol.round import Federation
+from leakgauge.protocol.threat_model import ThreatModel
+from leakgauge.protocol.validation import check_batch
+from leakgauge.types import Batch
+
+
+@dataclass(frozen=True)
+class Round:
+    """The private batch of one update, an unrelated one for the null, and the crowd to pick originals from."""
+
+    truth: Batch
+    decoy: Batch
+    distractors: Tensor | None
+
+
+def grid(
+    federation: Federation,
+    rounds: Sequence[Round],
+    *,
+    defences: Mapping[str, Defence],
+    attacks: Mapping[str, Attack],
+    threat_model: ThreatModel,
+    seed: int,
+) -> list[Case]:
+    """All cases, the undefended first; bad input is found here, before any attack has run."""
+    if not rounds or not defences or not attacks:
+        raise InvalidCase("An audit needs at least one round, one defence and one attack; name them.")
+    for one in rounds:
+        check_batch(federation.learner, federation.state, one.truth)
+    return [
+        Case(
+            round=number,
+            defence=defence_name,
+            attack_name=attack_name,
+            attack=attack,
+            null=null,
+            source=SimulatedUpdate(
+                federation, one.decoy if null else one.truth, defence, threat_model, seed=seed, round=number
+            ),
+            truth=one.truth,
+            distractors=one.distractors,
+            ledger=threat_model.ledger(federation.learner, defence=defence_name),
+            seed=seed,
+        )
+        for defence_name, defence in defences.items()
+        for attack_name, attack in attacks.items()
+        for number, one in enumerate(rounds)
+        for null in (False, True)
+    ]
+
+
+def standard_metrics(weights: str | Path | None = None) -> Metrics:
+    """The metrics of every audit; LPIPS only where its weights are at hand, otherwise it is listed as not measured."""
+    folder = find_weights(weights)
+    return {
+        "psnr": PSNR(),
+        "ssim": SSIM(),
+        "identification": Identification(),
+        "label_recall": LabelRecall(),
+        "lpips_alex": LPIPS("alex", str(folder)) if folder else None,
+        "lpips_vgg": LPIPS("vgg", str(folder)) if folder else None,
+    }
+
+
+def draw_crowd(pool: Batch, truth: Batch, count: int, *, generator: torch.Generator) -> Tensor | None:
+    """Distractors from the pool, of the victims' classes while there are enough: a label alone must not identify."""
+    if count < 1 or len(pool) == 0:
+        return None
+    order = torch.randperm(len(pool), generator=generator)
+    alike = torch.isin(pool.labels[order], truth.labels) if truth.labels.ndim == 1 else torch.ones(len(pool)).bool()
+    chosen = torch.cat((order[alike], order[~alike]))[:count]
+    return pool.images[chosen]

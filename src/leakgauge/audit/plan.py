@@ -1,0 +1,185 @@
+"""An audit in words: everything a configuration file or the command line can say, and how it becomes cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from leakgauge.audit.api import DEFAULT_ATTACKS, DEFAULT_DEFENCES, named_threat_model
+from leakgauge.audit.case import Case
+from leakgauge.audit.grid import Round, draw_crowd, grid, standard_metrics
+from leakgauge.audit.run import Metrics
+from leakgauge.catalogue import ATTACKS, DATASETS, LOCAL_UPDATES, MODELS
+from leakgauge.config import build, build_defence, import_factory
+from leakgauge.data import Dataset
+from leakgauge.errors import InvalidCase
+from leakgauge.files import read_tensors
+from leakgauge.models import Normalisation
+from leakgauge.models import build as build_model
+from leakgauge.protocol.learner import learner_and_state
+from leakgauge.protocol.round import Federation
+from leakgauge.randomness import seeded
+from leakgauge.utility import Training, accuracy, train
+from leakgauge.version import VERSION
+
+TrainProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One client audited: its data, model, local algorithm, defences, and the attacks let loose on it."""
+
+    dataset: str = "photos"
+    data_root: str | None = None
+    model: str = "compact"
+    state: str | None = None
+    train_steps: int | None = None
+    mode: str = "eval"
+    local_update: str = "fedsgd"
+    batch_size: int = 4
+    rounds: int = 1
+    defences: tuple[str, ...] = DEFAULT_DEFENCES
+    attacks: tuple[str, ...] = DEFAULT_ATTACKS
+    threat_model: str = "informed"
+    steps: int | None = None
+    distractors: int = 99
+    weights: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.rounds < 1 or self.distractors < 0:
+            raise InvalidCase("An audit needs batch_size >= 1, rounds >= 1 and distractors >= 0; correct the plan.")
+        if self.mode not in ("train", "eval"):
+            raise InvalidCase(f"The mode must be 'train' or 'eval', got {self.mode!r}.")
+        if self.steps is not None and self.steps < 1:
+            raise InvalidCase(f"An attack needs steps >= 1, got {self.steps}.")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan made concrete: cases to run, and the description that reruns them."""
+
+    cases: list[Case]
+    metrics: Metrics
+    description: dict[str, Any]
+
+
+def prepare(plan: Plan, progress: TrainProgress = lambda step, steps: None) -> Prepared:
+    """Load the data, build and train the model, draw the victims. All bad input shows here, before any attack runs."""
+    attacks = {text: _attack(text, plan.steps) for text in plan.attacks}
+    defences = {text: build_defence(text) for text in plan.defences}
+    threat_model = named_threat_model(plan.threat_model)
+    local_update = build(LOCAL_UPDATES, plan.local_update, kind="local update")
+    metrics = standard_metrics(plan.weights)
+    dataset = build(DATASETS, plan.dataset, kind="dataset")(None if plan.data_root is None else Path(plan.data_root))
+    victims = _victims(dataset, plan)
+    model = _model(plan, dataset, progress)
+    learner, state = learner_and_state(model, mode="train" if plan.mode == "train" else "eval")
+    rounds = [_round(dataset, chosen, victims, plan, number) for number, chosen in enumerate(victims)]
+    cases = grid(
+        Federation(learner, state, local_update),
+        rounds,
+        defences=defences,
+        attacks=attacks,
+        threat_model=threat_model,
+        seed=plan.seed,
+    )
+    _check_classes(dataset, int(learner.num_classes(state, dataset.image_shape)))
+    description = asdict(plan) | {
+        "version": VERSION,
+        "accuracy": accuracy(model, dataset.test),
+        "victims": [chosen.tolist() for chosen in victims],
+        "class_names": list(dataset.class_names),
+    }
+    return Prepared(cases, metrics, description)
+
+
+def plan_of(description: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a description that make up its plan: what a configuration file needs to run it again."""
+    return {name: value for name, value in description.items() if name in Plan.__dataclass_fields__}
+
+
+def _attack(text: str, steps: int | None) -> Any:
+    attack = build(ATTACKS, text, kind="attack")
+    optimiser = getattr(attack, "optimiser", None)
+    if steps is None or optimiser is None:
+        return attack
+    return replace(attack, optimiser=replace(optimiser, steps=steps))
+
+
+def _victims(dataset: Dataset, plan: Plan) -> list[torch.Tensor]:
+    """Indices of each round's victims: the dataset's highlights first, then others at random, none twice."""
+    total = plan.batch_size * plan.rounds
+    order = dataset.draw(min(len(dataset.test), total + len(dataset.highlights)), generator=seeded(plan.seed, "data"))
+    queue = list(dict.fromkeys((*dataset.highlights, *order.tolist())))
+    if len(queue) < total:
+        raise InvalidCase(
+            f"{plan.rounds} rounds of {plan.batch_size} need {total} private images, but the test split of "
+            f"{dataset.name!r} has {len(dataset.test)}; lower batch_size or rounds."
+        )
+    return list(torch.tensor(queue[:total]).split(plan.batch_size))
+
+
+def _round(dataset: Dataset, chosen: torch.Tensor, victims: list[torch.Tensor], plan: Plan, number: int) -> Round:
+    truth = dataset.test[chosen]
+    taken = torch.zeros(len(dataset.test), dtype=torch.bool)
+    taken[torch.cat(victims)] = True
+    others = (~taken).nonzero().flatten()
+    generator = seeded(plan.seed, "crowd", number)
+    others = others[torch.randperm(len(others), generator=generator)]
+    if len(others) < plan.batch_size:
+        raise InvalidCase(
+            f"The null needs {plan.batch_size} further images, but the test split of {dataset.name!r} is used up; "
+            "lower batch_size or rounds."
+        )
+    decoy, rest = dataset.test[others[: plan.batch_size]], dataset.test[others[plan.batch_size :]]
+    return Round(truth, decoy, draw_crowd(rest, truth, plan.distractors, generator=generator))
+
+
+def _model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Module:
+    own = ":" in plan.model and plan.model.partition(":")[0] not in MODELS
+    if own:
+        model = import_factory(plan.model)
+    else:
+        factory = build(MODELS, plan.model, kind="model")
+        reference = dataset.train.images if len(dataset.train) else dataset.test.images
+        model = build_model(
+            factory,
+            dataset.image_shape,
+            dataset.num_classes,
+            seed=plan.seed,
+            normalisation=Normalisation.of(reference[:2048]),
+        )
+    if plan.state is not None:
+        _load_state(model, Path(plan.state))
+    steps = plan.train_steps
+    if steps is None:
+        # A user's model comes as it is; ours is trained a little, because an untrained one leaks more than is fair.
+        steps = 0 if own or plan.state is not None or len(dataset.train) == 0 else Training().steps
+    if steps:
+        train(model, dataset.train, replace(Training(), steps=steps), generator=seeded(plan.seed, "train"), progress=progress)
+    return model.eval()
+
+
+def _load_state(model: nn.Module, path: Path) -> None:
+    tensors, _ = read_tensors(path)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip() if len(str(error).splitlines()) > 1 else str(error)
+        raise InvalidCase(f"The weights in {path} do not fit the model ({first}); check the model and its classes.") from error
+
+
+def _check_classes(dataset: Dataset, classes: int) -> None:
+    if classes < dataset.num_classes:
+        raise InvalidCase(
+            f"The model has {classes} outputs but {dataset.name!r} has {dataset.num_classes} classes; "
+            "use a model with the right number of outputs."
+        )
+
+

@@ -1,0 +1,74 @@
+"""What one case left behind: scores per private example, and everything needed to read and rerun them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from leakgauge.protocol.threat_model import Fact
+from leakgauge.types import Outcome
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The images of a case, on the CPU; ``None`` where there is none. Reconstructions are paired with originals."""
+
+    originals: Tensor | None = None
+    reconstructions: Tensor | None = None
+    loss_trace: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished case. ``scores`` hold one number per private example and metric, NaN = not measured."""
+
+    key: str
+    round: int
+    defence: str
+    defence_repr: str
+    attack: str
+    attack_repr: str
+    null: bool
+    seed: int
+    batch_size: int | None
+    outcome: Outcome
+    reason: str
+    scores: Mapping[str, tuple[float, ...]]
+    chance: float
+    facts: Mapping[str, str | int | float]
+    ledger: tuple[Fact, ...]
+    seconds: float
+    environment: Mapping[str, str]
+    pictures: Pictures = field(default_factory=Pictures, compare=False, repr=False)
+
+    def to_json(self) -> str:
+        """Everything but the pictures, which are tensors."""
+        values = {name: value for name, value in vars(self).items() if name != "pictures"}
+        values |= {"outcome": self.outcome.name, "ledger": [list(fact) for fact in self.ledger]}
+        values["scores"] = {name: [_plain(score) for score in scores] for name, scores in self.scores.items()}
+        values["chance"] = _plain(self.chance)
+        values["facts"] = {name: _plain(value) for name, value in self.facts.items()}
+        return json.dumps(values, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str, pictures: Pictures) -> Record:
+        values = json.loads(text)
+        values["outcome"] = Outcome[values["outcome"]]
+        values["ledger"] = tuple(Fact(*fact) for fact in values["ledger"])
+        values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
+        values["chance"] = _number(values["chance"])
+        return cls(**values, pictures=pictures)
+
+
+def _plain(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+

@@ -1,0 +1,236 @@
+"""From records to what may be said: one row per defence and attack, each number beside its null, and a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leakgauge.audit.record import Record
+from leakgauge.audit.run import Metrics
+from leakgauge.errors import InvalidCase
+from leakgauge.metrics import Metric, Summary, beyond_chance, summarise
+from leakgauge.protocol.threat_model import Fact
+from leakgauge.types import Outcome
+from leakgauge.version import VERSION
+
+_SIGNIFICANT = 0.05
+
+
+class Verdict(Enum):
+    """What the evidence says. There is no "safe": an audit bounds leakage from below."""
+
+    LEAKS = "leaks"
+    LEAKS_PARTLY = "leaks partly"
+    NO_LEAK_FOUND = "no leak found"
+    NOT_JUDGED = "not judged"
+
+    @property
+    def sentence(self) -> str:
+        return {
+            Verdict.LEAKS: "At least half of the private images can be picked out of a crowd by what came back.",
+            Verdict.LEAKS_PARTLY: "Some private images can be picked out of a crowd, more than chance explains.",
+            Verdict.NO_LEAK_FOUND: "What came back says no more than the same attack on an unrelated update.",
+            Verdict.NOT_JUDGED: "There was nothing to compare with, so leakage was not measured.",
+        }[self]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One metric of one row: the attack, and the same attack on an unrelated update."""
+
+    metric: str
+    unit: str
+    higher_is_leakier: bool
+    attack: Summary
+    null: Summary
+
+    @property
+    def measured(self) -> bool:
+        return self.attack.count > 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One defence under one attack, over all rounds."""
+
+    defence: str
+    attack: str
+    batch_size: int | None
+    rounds: int
+    victims: int
+    outcome: Outcome
+    reason: str
+    measurements: Mapping[str, Measurement]
+    verdict: Verdict
+    assumptions: tuple[Fact, ...]
+    facts: Mapping[str, Any]
+    seconds: float
+    records: tuple[Record, ...] = field(repr=False)
+    nulls: tuple[Record, ...] = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "defence": self.defence,
+            "attack": self.attack,
+            "batch_size": self.batch_size,
+            "rounds": self.rounds,
+            "victims": self.victims,
+            "metrics": {name: _measurement(value) for name, value in self.measurements.items()},
+            "verdict": self.verdict.value,
+            "outcome": self.outcome.name.lower(),
+            "reason": self.reason,
+            "assumptions": [fact._asdict() for fact in self.assumptions],
+            "facts": {name: finite(value) for name, value in self.facts.items()},
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """All rows of an audit, most telling first within each defence; ``description`` is what to run it again with."""
+
+    rows: tuple[Row, ...]
+    description: Mapping[str, Any]
+    complete: bool = True
+
+    def __getitem__(self, defence: str) -> Row:
+        """The leakiest row of a defence."""
+        for row in self.rows:
+            if row.defence == defence:
+                return row
+        raise KeyError(defence)
+
+    @property
+    def seed(self) -> int:
+        return int(self.description.get("seed", 0))
+
+    def to_json(self, command: str = "audit") -> dict[str, Any]:
+        return {
+            "command": command,
+            "version": VERSION,
+            "seed": self.seed,
+            "complete": self.complete,
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+    def exceeding(self, limits: Mapping[str, float]) -> list[str]:
+        """A sentence for each row that leaks more than a limit allows; for distances "more" means below the limit."""
+        found = []
+        for name, limit in limits.items():
+            known = {metric for row in self.rows for metric in row.measurements}
+            if name not in known:
+                raise InvalidCase(f"There is no metric {name!r} to fail on; choose from {', '.join(sorted(known))}.")
+            judged = [row for row in self.rows if row.measurements[name].measured]
+            if not judged:
+                raise InvalidCase(f"The metric {name!r} was not measured, so it cannot gate; give what it needs.")
+            for row in judged:
+                measurement = row.measurements[name]
+                mean = measurement.attack.mean
+                if mean > limit if measurement.higher_is_leakier else mean < limit:
+                    found.append(f"{row.defence}: {name} is {mean:.3g}, the limit is {limit:g} (attack {row.attack})")
+        return found
+
+    def write_report(self, folder: str | Path) -> Path:
+        """Write ``index.html`` into the folder and return its path."""
+        from leakgauge.report.html import write_report
+
+        return write_report(self, Path(folder))
+
+
+def summarise_records(
+    records: Sequence[Record], metrics: Metrics, description: Mapping[str, Any], *, complete: bool = True
+) -> AuditResult:
+    """Rows in the order of the records' defences, the leakiest attack first within each."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        groups.setdefault((record.defence, record.attack), []).append(record)
+    defences = list(dict.fromkeys(record.defence for record in records))
+    rows = [_row(group, metrics) for group in groups.values() if any(not record.null for record in group)]
+    rows.sort(key=lambda row: (defences.index(row.defence), _rank(row)))
+    return AuditResult(tuple(rows), dict(description), complete)
+
+
+def _row(group: Sequence[Record], metrics: Metrics) -> Row:
+    records = tuple(record for record in group if not record.null)
+    nulls = tuple(record for record in group if record.null)
+    first = records[0]
+    names = dict.fromkeys(name for record in records for name in record.scores)
+    measurements = {name: _measure(name, metrics.get(name), records, nulls) for name in names}
+    return Row(
+        defence=first.defence,
+        attack=first.attack,
+        batch_size=first.batch_size,
+        rounds=len(records),
+        victims=sum(record.batch_size or 0 for record in records),
+        outcome=first.outcome,
+        reason=first.reason,
+        measurements=measurements,
+        verdict=judge(measurements.get("identification"), first.chance),
+        assumptions=first.ledger,
+        facts=first.facts,
+        seconds=sum(record.seconds for record in records),
+        records=records,
+        nulls=nulls,
+    )
+
+
+def judge(identification: Measurement | None, chance: float) -> Verdict:
+    """Identified more often than chance and than the null explain, by an exact binomial test."""
+    if identification is None or not identification.measured or math.isnan(chance):
+        return Verdict.NOT_JUDGED
+    seen = identification.attack
+    null_rate = identification.null.mean if identification.null.count else 0.0
+    baseline = min(max(chance, null_rate), 1.0)
+    if beyond_chance(round(seen.mean * seen.count), seen.count, baseline) >= _SIGNIFICANT:
+        return Verdict.NO_LEAK_FOUND
+    return Verdict.LEAKS if seen.mean >= 0.5 else Verdict.LEAKS_PARTLY
+
+
+def _measure(name: str, metric: Metric | None, records: Sequence[Record], nulls: Sequence[Record]) -> Measurement:
+    if metric is None:
+        empty = Summary(math.nan, math.nan, math.nan, math.nan, 0)
+        return Measurement(name, "", not name.startswith("lpips"), empty, empty)
+    return Measurement(
+        name, metric.unit, metric.higher_is_leakier, _over(records, name, metric), _over(nulls, name, metric)
+    )
+
+
+def _over(records: Sequence[Record], name: str, metric: Metric) -> Summary:
+    scores = [score for record in records for score in record.scores.get(name, ())]
+    return summarise(torch.tensor(scores, dtype=torch.float64), metric)
+
+
+def _rank(row: Row) -> tuple[float, ...]:
+    def leak(name: str) -> float:
+        measurement = row.measurements.get(name)
+        return -measurement.attack.mean if measurement is not None and measurement.measured else math.inf
+
+    return leak("identification"), leak("psnr")
+
+
+def _measurement(value: Measurement) -> dict[str, Any]:
+    return {
+        "measured": value.measured,
+        "mean": finite(value.attack.mean),
+        "worst": finite(value.attack.worst),
+        "interval": [finite(value.attack.low), finite(value.attack.high)],
+        "count": value.attack.count,
+        "null": {
+            "mean": finite(value.null.mean),
+            "interval": [finite(value.null.low), finite(value.null.high)],
+            "count": value.null.count,
+        },
+        "higher_is_leakier": value.higher_is_leakier,
+        "unit": value.unit,
+    }
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN: what was not measured is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

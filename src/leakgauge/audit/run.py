@@ -1,0 +1,96 @@
+"""The pipeline: observe, attack, score, record. The truth enters at the third step and not before."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import torch
+
+from leakgauge.attacks.base import Progress, silent
+from leakgauge.audit.case import Case
+from leakgauge.audit.record import Pictures, Record
+from leakgauge.audit.store import Store
+from leakgauge.errors import MissingKnowledge
+from leakgauge.metrics import Comparison, Identification, Metric, align
+from leakgauge.randomness import seeded
+from leakgauge.types import Outcome, Reconstruction
+from leakgauge.version import VERSION
+
+Metrics = Mapping[str, Metric | None]
+"""By name; None = known, but not measurable here (weights not given)."""
+
+
+def run_case(case: Case, metrics: Metrics, progress: Progress = silent) -> Record:
+    observation = case.source.observe()
+    started = time.perf_counter()
+    try:
+        # Real case and null share the start, so that they differ by the update and nothing else.
+        reconstruction = case.attack(observation, generator=seeded(case.seed, "attack", case.round), progress=progress)
+    except MissingKnowledge as hidden:
+        reconstruction = Reconstruction(None, None, Outcome.MISSING_KNOWLEDGE, facts={"reason": str(hidden)})
+    seconds = time.perf_counter() - started
+    comparison = None if case.truth is None else align(reconstruction, case.truth, case.distractors)
+    return Record(
+        key=case.key,
+        round=case.round,
+        defence=case.defence,
+        defence_repr=repr(observation.local_update),
+        attack=case.attack_name,
+        attack_repr=repr(case.attack),
+        null=case.null,
+        seed=case.seed,
+        batch_size=len(case.truth) if case.truth is not None else observation.num_examples,
+        outcome=reconstruction.outcome,
+        reason=str(reconstruction.facts.get("reason", reconstruction.outcome.value)),
+        scores={} if comparison is None else score(comparison, metrics),
+        chance=float("nan") if comparison is None else Identification().chance_after_matching(comparison),
+        facts=reconstruction.facts,
+        ledger=case.ledger,
+        seconds=seconds,
+        environment=environment(),
+        pictures=_pictures(reconstruction, comparison),
+    )
+
+
+def score(comparison: Comparison, metrics: Metrics) -> dict[str, tuple[float, ...]]:
+    """One score per private example and metric; NaN where a metric is not measured."""
+    missing = (float("nan"),) * len(comparison.originals)
+    return {
+        name: missing if metric is None else tuple(metric(comparison).tolist()) for name, metric in metrics.items()
+    }
+
+
+def run_cases(
+    cases: Iterable[Case],
+    metrics: Metrics,
+    store: Store,
+    progress_of: Callable[[int, Case], Progress] = lambda index, case: silent,
+) -> Iterator[Record]:
+    """Run each case once; what the store already holds is not run again, and each result is kept as soon as it is there."""
+    for index, case in enumerate(cases):
+        record = store.get(case.key)
+        if record is None:
+            record = run_case(case, metrics, progress_of(index, case))
+            store.put(record)
+        yield record
+
+
+def environment() -> dict[str, str]:
+    """What besides the case decides the digits of a result."""
+    return {
+        "leakgauge": VERSION,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def _pictures(reconstruction: Reconstruction, comparison: Comparison | None) -> Pictures:
+    trace = None if reconstruction.loss_trace is None else reconstruction.loss_trace.detach().cpu()
+    if comparison is not None:
+        return Pictures(comparison.originals, comparison.reconstructions, trace)
+    images = reconstruction.images
+    return Pictures(None, None if images is None else images.detach().cpu(), trace)

@@ -1,0 +1,109 @@
+"""Where results live: rows in sqlite (write-ahead log), images as safetensors beside it. Survives a kill at any moment."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from leakgauge.audit.record import Pictures, Record
+from leakgauge.errors import InvalidFile
+from leakgauge.files import read_tensors, writable_folder, write_tensors
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, body TEXT NOT NULL, finished TEXT DEFAULT CURRENT_TIMESTAMP);
+CREATE TABLE IF NOT EXISTS runs (
+    id INTEGER PRIMARY KEY, description TEXT NOT NULL, keys TEXT NOT NULL, started TEXT DEFAULT CURRENT_TIMESTAMP
+);
+"""
+
+
+class Store(Protocol):
+    def get(self, key: str) -> Record | None: ...
+
+    def put(self, record: Record) -> None: ...
+
+
+class MemoryStore:
+    """Keeps records as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Record] = {}
+
+    def get(self, key: str) -> Record | None:
+        return self._records.get(key)
+
+    def put(self, record: Record) -> None:
+        self._records[record.key] = record
+
+
+class FolderStore:
+    """A folder with ``audit.sqlite`` and ``tensors/<key>.safetensors``; several processes may write to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._tensors = folder / "tensors"
+
+    @classmethod
+    def create(cls, folder: Path) -> FolderStore:
+        store = cls(writable_folder(folder))
+        writable_folder(store._tensors)
+        with store._connection() as connection:
+            connection.executescript(_SCHEMA)
+        return store
+
+    @classmethod
+    def open(cls, folder: Path) -> FolderStore:
+        if not (folder / "audit.sqlite").is_file():
+            raise InvalidFile(f"{folder} holds no audit (audit.sqlite is missing); run `leakgauge audit --out {folder}`.")
+        return cls(folder)
+
+    def get(self, key: str) -> Record | None:
+        with self._connection() as connection:
+            row = connection.execute("SELECT body FROM records WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        path = self._tensors / f"{key}.safetensors"
+        tensors = read_tensors(path)[0] if path.exists() else {}
+        return Record.from_json(
+            row[0],
+            Pictures(tensors.get("originals"), tensors.get("reconstructions"), tensors.get("loss_trace")),
+        )
+
+    def put(self, record: Record) -> None:
+        tensors = {name: tensor for name, tensor in vars(record.pictures).items() if tensor is not None}
+        if tensors:
+            # Before the row: a row never points at images that are not there.
+            write_tensors(self._tensors / f"{record.key}.safetensors", tensors)
+        with self._connection() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO records (key, body) VALUES (?, ?)", (record.key, record.to_json())
+            )
+
+    def begin_run(self, description: Mapping[str, Any], keys: list[str]) -> int:
+        """Note which cases belong together; the last run is what a report shows."""
+        with self._connection() as connection:
+            cursor = connection.execute(
+                "INSERT INTO runs (description, keys) VALUES (?, ?)", (json.dumps(description), json.dumps(keys))
+            )
+            return int(cursor.lastrowid or 0)
+
+    def runs(self) -> list[dict[str, Any]]:
+        with self._connection() as connection:
+            rows = connection.execute("SELECT id, description, keys, started FROM runs ORDER BY id").fetchall()
+        return [
+            {"id": row[0], "description": json.loads(row[1]), "keys": json.loads(row[2]), "started": row[3]} for row in rows
+        ]
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        path = self.folder / "audit.sqlite"
+        try:
+            with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
+                connection.execute("PRAGMA journal_mode=WAL")
+                yield connection
+        except sqlite3.DatabaseError as error:
+            raise InvalidFile(f"The results in {path} cannot be used ({error}); choose another --out folder.") from error

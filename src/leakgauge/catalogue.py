@@ -1,0 +1,73 @@
+"""Every part by name. Adding one means its file and one line here; the contract tests then run on it unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from leakgauge.attacks.analytic import LinearLayer
+from leakgauge.attacks.labels import IDLG
+from leakgauge.attacks.matching import idlg, inverting_gradients, quasi_newton
+from leakgauge.data import Cifar10, Cifar100, Digits, ImageFolder, Mnist, Npz, Photos
+from leakgauge.defences import Clipping, GaussianNoise, LaplaceNoise, NoDefence, Pruning
+from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelRecall
+from leakgauge.models import MLP, Compact, ConvNet, LeNet, ResNet, fcn3, resnet20_4
+from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
+
+Table = Mapping[str, Callable[..., Any]]
+
+ATTACKS: Table = {
+    "linear_layer": LinearLayer,
+    "quasi_newton": quasi_newton,
+    "inverting_gradients": inverting_gradients,
+    "idlg": idlg,
+    "idlg_labels": IDLG,
+}
+
+DEFENCES: Table = {
+    "none": NoDefence,
+    "pruning": Pruning,
+    "gaussian_noise": GaussianNoise,
+    "laplace_noise": LaplaceNoise,
+    "clipping": Clipping,
+}
+
+LOCAL_UPDATES: Table = {"fedsgd": FedSGD, "fedavg": FedAvg}
+
+MODELS: Table = {
+    "compact": Compact,
+    "convnet": ConvNet,
+    "lenet": LeNet,
+    "mlp": MLP,
+    "fcn3": fcn3,
+    "resnet": ResNet,
+    "resnet20_4": resnet20_4,
+}
+
+DATASETS: Table = {
+    "photos": Photos,
+    "digits": Digits,
+    "cifar10": Cifar10,
+    "cifar100": Cifar100,
+    "mnist": Mnist,
+    "image_folder": ImageFolder,
+    "npz": Npz,
+}
+
+METRICS: Table = {
+    "psnr": PSNR,
+    "ssim": SSIM,
+    "identification": Identification,
+    "label_recall": LabelRecall,
+    "lpips": LPIPS,
+}
+
+CATALOGUE: Mapping[str, Table] = {
+    "attacks": ATTACKS,
+    "defences": DEFENCES,
+    "local_updates": LOCAL_UPDATES,
+    "models": MODELS,
+    "datasets": DATASETS,
+    "metrics": METRICS,
+    "threat_models": {name: (lambda model=model: model) for name, model in THREAT_MODELS.items()},
+}

@@ -1,0 +1,148 @@
+"""From words to parts: ``pruning:keep=0.01`` or ``clipping:max_norm=1+gaussian_noise:std=0.01``; unknown words fail."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import importlib
+import inspect
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from torch import nn
+
+from leakgauge.catalogue import DEFENCES, Table
+from leakgauge.defences import Defence, chain
+from leakgauge.errors import InvalidCase, InvalidFile
+
+T = TypeVar("T")
+
+
+def build(table: Table, text: str, *, kind: str) -> Any:
+    """The part that a specification ``name`` or ``name:option=value,option=value`` names.
+
+    >>> build(DEFENCES, "pruning:keep=0.25", kind="defence")
+    Pruning(keep=0.25)
+    """
+    name, _, rest = text.strip().partition(":")
+    if name not in table:
+        raise InvalidCase(f"There is no {kind} {name!r}; {_suggest(name, table)}")
+    return call(table[name], _options(rest, text), owner=f"{kind} {name!r}")
+
+
+def build_defence(text: str) -> Defence:
+    """Defences joined by ``+``, the first applied first.
+
+    >>> build_defence("clipping:max_norm=2+pruning:keep=0.5")
+    Chain(defences=(Clipping(max_norm=2.0), Pruning(keep=0.5)))
+    """
+    return chain(*(build(DEFENCES, part, kind="defence") for part in text.split("+")))
+
+
+def call(factory: Callable[..., T], options: Mapping[str, Any], *, owner: str) -> T:
+    """Call a dataclass or factory with options whose names and types were checked against its signature."""
+    parameters = inspect.signature(factory).parameters
+    hints = get_type_hints(factory if not inspect.isclass(factory) else factory.__init__)
+    checked = {}
+    for name, value in options.items():
+        if name not in parameters:
+            raise InvalidCase(f"The {owner} has no option {name!r}; {_suggest(name, parameters)}")
+        checked[name] = _coerce(value, hints.get(name, Any), f"{name!r} of the {owner}")
+    if missing := [
+        name for name, p in parameters.items() if p.default is p.empty and name not in checked and p.kind is not p.VAR_KEYWORD
+    ]:
+        raise InvalidCase(f"The {owner} needs the option {missing[0]!r}; write it as :{missing[0]}=value.")
+    return factory(**checked)
+
+
+def from_mapping(cls: type[T], values: Mapping[str, Any], *, source: str) -> T:
+    """A dataclass from a configuration's keys; unknown keys are errors."""
+    assert dataclasses.is_dataclass(cls)
+    return call(cls, values, owner=source)
+
+
+def load_config(path: Path) -> dict[str, Any]:
+    """The keys of a .toml or .json file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidFile(f"Cannot read the configuration {path}: {error}; check the path.") from error
+    try:
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        raise InvalidFile(f"The configuration {path} cannot be parsed ({error}); correct it.") from error
+    if not isinstance(values, dict):
+        raise InvalidFile(f"The configuration {path} must be a table of keys, got a {type(values).__name__}.")
+    return values
+
+
+def import_factory(reference: str) -> nn.Module:
+    """The module built by ``package.module:factory``, imported from the working folder or the environment."""
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        raise InvalidCase(f"The model {reference!r} must be a catalogue name or package.module:factory.")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidCase(
+            f"The model factory {reference!r} cannot be imported ({error}); check its name and run from its folder."
+        ) from error
+    try:
+        model = factory()
+    except TypeError as error:
+        raise InvalidCase(f"The model factory {reference!r} must work without arguments ({error}).") from error
+    if not isinstance(model, nn.Module):
+        raise InvalidCase(f"The model factory {reference!r} returned a {type(model).__name__}, not a torch.nn.Module.")
+    return model
+
+
+def _options(rest: str, text: str) -> dict[str, Any]:
+    if not rest:
+        return {}
+    try:
+        # Parsed as the arguments of a call, so that numbers, strings and tuples read as in Python; nothing is evaluated.
+        parsed = ast.parse(f"f({rest})", mode="eval").body
+        assert isinstance(parsed, ast.Call)
+        if parsed.args:
+            raise ValueError("options need names")
+        return {str(word.arg): _literal(word.value) for word in parsed.keywords}
+    except (SyntaxError, ValueError) as error:
+        raise InvalidCase(f"Cannot read the options of {text!r} ({error}); write name:option=value,option=value.") from error
+
+
+def _literal(node: ast.expr) -> Any:
+    """A Python literal; a bare word is text, except inf."""
+    if isinstance(node, ast.Name):
+        return float("inf") if node.id == "inf" else node.id
+    return ast.literal_eval(node)
+
+
+def _coerce(value: Any, hint: Any, what: str) -> Any:
+    """The value as the annotated type; only lossless changes (int to float, list to tuple)."""
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, list):
+        value = tuple(value)
+    allowed = {float: float, int: int, str: str, bool: bool}.get(hint)
+    if allowed is not None and (not isinstance(value, allowed) or (allowed is int and isinstance(value, bool))):
+        raise InvalidCase(f"The option {what} must be of type {allowed.__name__}, got {value!r}.")
+    if "tuple" in str(hint) and not isinstance(value, tuple) and value is not None:
+        raise InvalidCase(f"The option {what} must be a list, got {value!r}.")
+    if hint == int | None and value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise InvalidCase(f"The option {what} must be a whole number, got {value!r}.")
+    if hint == str | None and value is not None and not isinstance(value, str):
+        raise InvalidCase(f"The option {what} must be text, got {value!r}.")
+    return value
+
+
+def _suggest(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(known)}."

@@ -1,0 +1,22 @@
+"""Where private examples come from: embedded pictures, the usual benchmarks, and a user's own files."""
+
+from leakgauge.data.arrays import Npz
+from leakgauge.data.cifar import Cifar10, Cifar100
+from leakgauge.data.datasets import Dataset, DataSource
+from leakgauge.data.digits import Digits
+from leakgauge.data.folders import ImageFolder
+from leakgauge.data.mnist import Mnist
+from leakgauge.data.photos import Photos, reference_images
+
+__all__ = [
+    "Cifar10",
+    "Cifar100",
+    "DataSource",
+    "Dataset",
+    "Digits",
+    "ImageFolder",
+    "Mnist",
+    "Npz",
+    "Photos",
+    "reference_images",
+]

@@ -1,0 +1,127 @@
+"""Images saved as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+from torch import Tensor
+
+from leakgauge.data.datasets import Dataset, split_every_fifth
+from leakgauge.data.files import find_required, require_root
+from leakgauge.data.pixels import from_bytes, from_labels
+from leakgauge.errors import InvalidFile
+from leakgauge.types import Batch
+
+CHANNELS = (1, 3)
+
+MAX_CLASSES = 100_000
+
+KEYS = ("images", "labels", "subject", "test_images", "test_labels", "test_subject")
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Npz:
+    """An ``.npz`` file below the data root with an array ``images`` and, optionally, ``labels`` or ``subject``.
+
+    ``images`` are n h w, n h w c or n c h w (channels first where both readings fit), bytes or floats in [0, 1].
+    ``labels`` are class numbers, ``subject`` any identities (numbered in sorted order); without either there is one
+    class. ``test_images``, with ``test_labels`` or ``test_subject``, are the test split; without them, the first image
+    of each class and every fifth after it are.
+    """
+
+    file: str
+
+    def __call__(self, root: Path | None) -> Dataset:
+        root = require_root(root, source=self, needs=f"the file {self.file!r}")
+        path = find_required((self.file,), folders=(root,))
+        arrays = _load(path)
+        prefixes = ("", "test_") if "test_images" in arrays else ("",)
+        images = [_images(arrays, f"{prefix}images", path) for prefix in prefixes]
+        labels, class_names = _labels(arrays, prefixes, [len(part) for part in images], path)
+        parts = [Batch(*part) for part in zip(images, labels, strict=True)]
+        train, test = parts if len(parts) == 2 else split_every_fifth(parts[0])
+        return Dataset(name=path.stem, train=train, test=test, class_names=class_names)
+
+
+def _load(path: Path) -> Arrays:
+    try:
+        # Opened here, as numpy leaves the file open if it is no archive after all.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, NpzFile):
+                raise InvalidFile(
+                    f"{path} is a single array, not an .npz archive; save it with numpy.savez(file, images=...)."
+                )
+            return {key: archive[key] for key in KEYS if key in archive.files}
+    except InvalidFile:
+        raise
+    except Exception as error:
+        # A damaged archive fails in a dozen ways that mean the same to the user, and numpy's own text for a pickled one
+        # recommends to unpickle it.
+        raise InvalidFile(
+            f"{path} is damaged, is no .npz archive, or holds object arrays, which are never unpickled; "
+            "save it anew with numpy.savez and plain arrays."
+        ) from error
+
+
+def _images(arrays: Arrays, key: str, path: Path) -> Tensor:
+    """The images under ``key`` as n c h w in [0, 1]."""
+    if key not in arrays:
+        raise InvalidFile(f"{path} has no array {key!r}; save the images under that name.")
+    images = arrays[key]
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[1] not in CHANNELS:
+        images = images.transpose(0, 3, 1, 2)
+    if images.ndim != 4 or images.shape[1] not in CHANNELS or not images.size:
+        raise InvalidFile(
+            f"The array {key!r} in {path} has the shape {arrays[key].shape}; save it as n h w, n h w c or n c h w, "
+            "with at least one image and with 1 or 3 channels."
+        )
+    if images.dtype == np.uint8:
+        return from_bytes(images)
+    # Written so that NaN fails too.
+    if images.dtype.kind != "f" or not (images.min() >= 0 and images.max() <= 1):
+        raise InvalidFile(
+            f"The array {key!r} in {path}, of type {images.dtype}, holds neither bytes nor floats in [0, 1]; "
+            "save it as uint8, or scaled to [0, 1]."
+        )
+    return torch.from_numpy(np.ascontiguousarray(images, dtype=np.float32))
+
+
+def _labels(
+    arrays: Arrays, prefixes: Sequence[str], counts: Sequence[int], path: Path
+) -> tuple[list[Tensor], tuple[str, ...]]:
+    """The class numbers of each split, and the names of the classes."""
+    kind = next((kind for kind in ("labels", "subject") if kind in arrays), None)
+    if kind is None:
+        return [torch.zeros(count, dtype=torch.int64) for count in counts], ("0",)
+    keys = [f"{prefix}{kind}" for prefix in prefixes]
+    for key, count in zip(keys, counts, strict=True):
+        if key not in arrays:
+            raise InvalidFile(f"{path} has {kind!r} but no {key!r}; save one for each split, or for none.")
+        if arrays[key].shape != (count,):
+            raise InvalidFile(
+                f"The array {key!r} in {path} has the shape {arrays[key].shape} for {count} images; "
+                "save one entry per image."
+            )
+    values = np.concatenate([arrays[key] for key in keys])
+    if kind == "subject":
+        names, numbers = np.unique(values, return_inverse=True)
+    elif values.dtype.kind in "iu" and values.min() >= 0 and values.max() < MAX_CLASSES:
+        names, numbers = np.arange(int(values.max()) + 1), values
+    else:
+        raise InvalidFile(
+            f"The array 'labels' in {path} must hold class numbers from 0 to {MAX_CLASSES - 1}; "
+            "save other identities under the name 'subject'."
+        )
+    return list(from_labels(numbers).split(list(counts))), tuple(str(name) for name in names)

@@ -1,0 +1,43 @@
+"""Finding and reading the files of a data source, with errors a user can act on."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from leakgauge.errors import InvalidCase, InvalidFile
+
+
+def require_root(root: Path | None, *, source: object, needs: str) -> Path:
+    """The data folder, or the sentence that says what ``source`` misses without it."""
+    if root is None:
+        raise InvalidCase(f"{source!r} needs {needs}; pass --data-root with the folder that holds it.")
+    if not root.is_dir():
+        raise InvalidCase(f"{source!r} needs {needs}, but {root} is not a folder; pass --data-root with the right one.")
+    return root
+
+
+def find(names: Iterable[str], *, folders: Iterable[Path]) -> Path | None:
+    """The first existing file with one of these names, folder by folder."""
+    candidates = (folder / name for folder in folders for name in names)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def find_required(names: tuple[str, ...], *, folders: tuple[Path, ...]) -> Path:
+    """As ``find``, but a missing file is an error that lists where it was looked for."""
+    path = find(names, folders=folders)
+    if path is None:
+        raise InvalidFile(
+            f"Cannot find {' or '.join(names)} in {', '.join(map(str, folders))}; put it there or correct --data-root."
+        )
+    return path
+
+
+def read(path: Path) -> bytes:
+    """The content of a file, unpacked if its name ends in ``.gz``."""
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidFile(f"Cannot read {path} ({error}); replace it with a complete copy.") from error

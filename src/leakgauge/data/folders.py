@@ -1,0 +1,101 @@
+"""A folder of image files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from leakgauge.data.datasets import Dataset, split_every_fifth
+from leakgauge.data.files import require_root
+from leakgauge.data.pixels import from_bytes, resize, to_bytes
+from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.types import Batch
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+
+EIGHT_BIT_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB")
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """The images in ``folder`` below the data root, centre-cropped to squares: a class per subfolder, or else per file.
+
+    Of each class, in order of file name, the first image and every fifth after it are test.
+    """
+
+    folder: str
+    size: int = 32
+    greyscale: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise InvalidCase(f"Images cannot be {self.size} pixels wide; pass a `size` of at least 1.")
+
+    def __call__(self, root: Path | None) -> Dataset:
+        folder = require_root(root, source=self, needs=f"the image folder {self.folder!r}") / self.folder
+        classes = _classes(folder)
+        files = [(path, label) for label, paths in enumerate(classes.values()) for path in paths]
+        images = np.stack([_read(path, self.size, self.greyscale) for path, _ in files])
+        train, test = split_every_fifth(Batch(from_bytes(images), torch.tensor([label for _, label in files])))
+        return Dataset(name=folder.name, train=train, test=test, class_names=tuple(classes))
+
+
+def _classes(folder: Path) -> dict[str, list[Path]]:
+    """The image files of each class, by class name; both in order of name."""
+    entries = _entries(folder)
+    subfolders = {path.name: _images(_entries(path)) for path in entries if path.is_dir()}
+    classes = {name: paths for name, paths in subfolders.items() if paths}
+    loose = _images(entries)
+    if classes and loose:
+        raise InvalidFile(
+            f"{folder} holds both class subfolders and loose images such as {loose[0].name}; keep one of the two."
+        )
+    if not classes and not loose:
+        raise InvalidFile(
+            f"{folder} holds no images; add files ending in {', '.join(SUFFIXES)}, or name another folder."
+        )
+    return classes or {path.name: [path] for path in loose}
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise InvalidFile(f"Cannot list the folder {folder} ({error.strerror}); name an existing folder.") from error
+
+
+def _images(paths: Iterable[Path]) -> list[Path]:
+    return [path for path in paths if path.suffix.lower() in SUFFIXES and path.is_file()]
+
+
+def _read(path: Path, size: int, greyscale: bool) -> NDArray[np.uint8]:
+    try:
+        with warnings.catch_warnings():
+            # Pillow only warns of an image large enough to exhaust memory when unpacked.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                if image.mode not in EIGHT_BIT_MODES:
+                    # Pillow would clip these to 0..255 without a word.
+                    raise InvalidFile(
+                        f"{path} has pixels of mode {image.mode}, not of 8 bits; convert it to 8-bit colour."
+                    )
+                upright = ImageOps.exif_transpose(image).convert("L" if greyscale else "RGB")
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise InvalidFile(f"{path} is too large to unpack safely ({error}); shrink it or remove it.") from error
+    except UnidentifiedImageError as error:
+        raise InvalidFile(f"{path} is not an image that Pillow can read; replace it or remove it.") from error
+    except InvalidFile:
+        raise
+    except Exception as error:
+        # Pillow's decoders raise whatever their parsing runs into, from `OSError` to `struct.error`.
+        raise InvalidFile(f"{path} is damaged ({error}); replace it or remove it.") from error
+    side = min(upright.size)
+    left, top = (upright.width - side) // 2, (upright.height - side) // 2
+    return to_bytes(resize(upright.crop((left, top, left + side, top + side)), height=size, width=size))

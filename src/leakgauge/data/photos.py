@@ -1,0 +1,167 @@
+"""Colour photographs embedded in scikit-image, cut into crops: real pictures without a download."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import skimage.data
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from leakgauge.data.datasets import Dataset
+from leakgauge.data.pixels import from_bytes, resize, to_bytes
+from leakgauge.data.windows import Window, split_columns, thin, windows
+from leakgauge.errors import InvalidCase
+from leakgauge.types import Batch, ImageShape
+
+HIGHLIGHTS = {
+    "astronaut": Window(44, 154, 144),  # her face
+    "chelsea": Window(50, 118, 150),  # the cat's right eye
+    "coffee": Window(5, 158, 200),  # the cup
+    "rocket": Window(112, 267, 107),  # the nose of the rocket
+    "hubble_deep_field": Window(20, 300, 218),  # a group of galaxies
+    "immunohistochemistry": Window(90, 135, 170),  # the edge of a gland
+    "retina": Window(120, 353, 470),  # forking vessels
+}
+"""The photographs in class order, each with the most telling window of its test columns."""
+
+SIZES = range(8, 257)
+
+FRACTIONS_OF_SHORTER_EDGE = (5, 4, 3, 2)
+MAX_TEST_CROPS = 64
+MAX_TRAIN_CROPS = 112
+
+# In grey levels out of 255, of a thumbnail and around its best plane: neither grain nor dusk pass for content.
+MIN_DEVIATION = 2.0
+THUMBNAIL = 16
+
+
+class CropWindows(NamedTuple):
+    """Where the crops of one photograph lie."""
+
+    test: tuple[Window, ...]
+    train: tuple[Window, ...]
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Square crops of seven photographs that come with scikit-image; the class is the photograph.
+
+    ====================  =============================  ===============================
+    Class                 Shows                          Licence
+    ====================  =============================  ===============================
+    astronaut             Eileen Collins, by NASA        public domain
+    chelsea               a cat, by Stefan van der Walt  CC0
+    coffee                a cup, by Rachel Michetti      CC0
+    rocket                a Falcon 9, by SpaceX          public domain
+    hubble_deep_field     galaxies, by NASA              public domain
+    immunohistochemistry  colonic glands, by CMMI        no known copyright restrictions
+    retina                a fundus, by Mikael Häggström  CC0
+    ====================  =============================  ===============================
+
+    Test crops lie in the columns from 25 % to 60 % of the width, train crops left and right of them, so no pixel is in
+    both splits. Nearly uniform crops and plain gradients, such as the evening sky, are left out: they carry nothing to
+    leak. Which windows are cut does not depend on ``size``.
+    """
+
+    size: int = 32
+    greyscale: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size not in SIZES:
+            raise InvalidCase(
+                f"The embedded photographs give crops of {SIZES.start} to {SIZES.stop - 1} pixels, not {self.size}; "
+                "choose a `size` in that range."
+            )
+
+    def __call__(self, root: Path | None = None) -> Dataset:
+        del root  # embedded
+        return _dataset(self.size, self.greyscale)
+
+
+def reference_images(image_shape: ImageShape, count: int, *, generator: torch.Generator) -> Tensor:
+    """``count`` distinct crops of the embedded photographs, from both splits, resized to any shape.
+
+    Three channels are colour; any other number repeats the luma.
+    """
+    channels, height, width = image_shape
+    crops = [(name, window) for name in HIGHLIGHTS for split in crop_windows(name) for window in split]
+    if not 0 <= count <= len(crops):
+        raise InvalidCase(
+            f"Cannot give {count} reference images, as the embedded photographs have {len(crops)}; "
+            "ask for fewer or pass your own."
+        )
+    images = np.empty((count, channels, height, width), np.uint8)
+    for image, index in zip(images, torch.randperm(len(crops), generator=generator).tolist()):
+        image[:] = _cut(*crops[index], height=height, width=width, greyscale=channels != 3)
+    return from_bytes(images)
+
+
+@lru_cache
+def crop_windows(name: str) -> CropWindows:
+    """The windows of one photograph that have content, thinned evenly; its highlight is the first of ``test``."""
+    photograph = _photograph(name)
+    luma = photograph.convert("L")
+    sides = [min(photograph.size) // fraction for fraction in FRACTIONS_OF_SHORTER_EDGE]
+
+    def with_content(columns: Iterable[range]) -> list[Window]:
+        grid = (window for band in columns for window in windows(photograph.height, band, sides))
+        return [window for window in grid if _has_content(luma, window)]
+
+    columns = split_columns(photograph.width)
+    return CropWindows(
+        test=(HIGHLIGHTS[name], *thin(with_content(columns.test), MAX_TEST_CROPS - 1)),
+        train=thin(with_content(columns.train), MAX_TRAIN_CROPS),
+    )
+
+
+# Few entries, as one with the largest crops fills a gigabyte.
+@lru_cache(maxsize=4)
+def _dataset(size: int, greyscale: bool) -> Dataset:
+    crops = {name: crop_windows(name) for name in HIGHLIGHTS}
+
+    def batch(split: dict[str, tuple[Window, ...]]) -> Batch:
+        images = [
+            _cut(name, window, height=size, width=size, greyscale=greyscale) for name in split for window in split[name]
+        ]
+        labels = [label for label, name in enumerate(split) for _ in split[name]]
+        return Batch(from_bytes(np.stack(images)), torch.tensor(labels))
+
+    return Dataset(
+        name="photos",
+        train=batch({name: crops[name].train for name in crops}),
+        test=batch({name: crops[name].test for name in crops}),
+        class_names=tuple(crops),
+        highlights=tuple(accumulate([0, *(len(crops[name].test) for name in crops)]))[:-1],
+    )
+
+
+def _cut(name: str, window: Window, *, height: int, width: int, greyscale: bool) -> NDArray[np.uint8]:
+    crop = _crop(_photograph(name), window)
+    return to_bytes(resize(crop.convert("L") if greyscale else crop, height=height, width=width))
+
+
+def _crop(photograph: Image.Image, window: Window) -> Image.Image:
+    # Not `resize(box=...)`, whose filter can reach pixels just outside the box, and so across the split.
+    return photograph.crop((window.left, window.top, window.left + window.side, window.top + window.side))
+
+
+def _has_content(luma: Image.Image, window: Window) -> bool:
+    """Whether a thumbnail of the window varies around the plane that fits it best."""
+    grey = np.asarray(resize(_crop(luma, window), height=THUMBNAIL, width=THUMBNAIL), np.float64)
+    ramp = np.linspace(-1, 1, THUMBNAIL)
+    slopes = np.array([(grey.mean(axis=axis) @ ramp) / (ramp @ ramp) for axis in (0, 1)])
+    return bool(grey.var() - (slopes**2).sum() * ramp.var() >= MIN_DEVIATION**2)
+
+
+@lru_cache
+def _photograph(name: str) -> Image.Image:
+    return Image.fromarray(getattr(skimage.data, name)())

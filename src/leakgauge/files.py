@@ -1,0 +1,82 @@
+"""Reading and writing without surprises: no half-written file, no pickle, one sentence when it fails."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from leakgauge.errors import InvalidFile
+
+_PICKLE_STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A temporary path beside ``target`` that takes its place when the block ends well, and vanishes when it does not."""
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        os.close(handle)
+    except OSError as error:
+        raise InvalidFile(
+            f"Cannot write {target}: {error.strerror or error}; choose a folder you may write to."
+        ) from error
+    temporary = Path(name)
+    try:
+        yield temporary
+        os.chmod(temporary, 0o644)  # mkstemp is private; a report is to be shared
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(target: Path, text: str) -> None:
+    with atomic_path(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def writable_folder(folder: Path) -> Path:
+    """The folder, made if it was missing; an error before any work is done if nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidFile(
+            f"Cannot write to {folder}: {error.strerror or error}; choose another folder with --out."
+        ) from error
+    return folder
+
+
+def write_tensors(target: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    # Contiguous clones, because safetensors refuses views that share storage.
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    with atomic_path(target) as temporary:
+        save_file(plain, temporary, dict(metadata or {}))
+
+
+def read_tensors(source: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a safetensors file; anything else is refused without being interpreted."""
+    try:
+        with source.open("rb") as stream:
+            start = stream.read(4)
+    except OSError as error:
+        raise InvalidFile(f"Cannot read {source}: {error.strerror or error}; check the path.") from error
+    if start.startswith(_PICKLE_STARTS):
+        raise InvalidFile(
+            f"{source} is a pickled checkpoint, which could run code when opened, so LeakGauge never reads it; "
+            "convert it with safetensors.torch.save_file."
+        )
+    try:
+        with safe_open(source, framework="pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}, dict(opened.metadata() or {})  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
+        raise InvalidFile(
+            f"{source} is not a readable safetensors file ({str(error).splitlines()[0]}); write it again."
+        ) from error

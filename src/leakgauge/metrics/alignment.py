@@ -1,0 +1,116 @@
+"""Which reconstruction belongs to which original: one exclusive matching that serves every metric."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from leakgauge.errors import InvalidCase
+from leakgauge.types import Batch, Reconstruction
+
+# Pixels in [0, 1] differ by at most 1; a diverged row is capped so that it cannot drown the digits of the others.
+_LARGEST_COST = 1e4
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Originals and their reconstructions, row by row, on the CPU.
+
+    ``originals`` and ``reconstructions`` are n c h w, a row of NaN where nothing was reconstructed; ``distractors`` are
+    m c h w for all victims or n m c h w per victim; ``restored_labels`` belong to the batch, not to its rows.
+    ``candidates`` counts the reconstructions that the matching chose from, ``None`` if the rows came paired.
+    """
+
+    originals: Tensor
+    reconstructions: Tensor
+    distractors: Tensor | None
+    true_labels: Tensor
+    restored_labels: Tensor | None
+    candidates: int | None = None
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.originals.shape)
+        if len(shape) != 4:
+            raise InvalidCase(f"Image metrics need originals n c h w, got shape {shape}; reshape the private batch.")
+        if tuple(self.reconstructions.shape) != shape:
+            raise InvalidCase(
+                f"Reconstructions {tuple(self.reconstructions.shape)} do not pair with originals {shape}; "
+                "use `align` to pair them."
+            )
+        if self.true_labels.shape[:1] != shape[:1]:
+            raise InvalidCase(
+                f"{shape[0]} originals came with labels {tuple(self.true_labels.shape)}; pass one label per original."
+            )
+        _require_finite(self.originals, "private images")
+        if self.distractors is not None:
+            _check_distractors(self.distractors, shape)
+
+    @property
+    def measured(self) -> Tensor:
+        """True for each original that has a reconstruction."""
+        return torch.isfinite(self.reconstructions).flatten(1).all(dim=1)
+
+
+def align(reconstruction: Reconstruction, truth: Batch, distractors: Tensor | None = None) -> Comparison:
+    """Pair reconstructions with originals, each used once, so that the summed squared error is least [Kuhn, 1955].
+
+    Originals left without a partner get a row of NaN, surplus and non-finite reconstructions are dropped.
+
+    >>> from leakgauge.types import Outcome
+    >>> images = torch.arange(3.0).view(3, 1, 1, 1) / 2
+    >>> attack_found = Reconstruction(images[[2, 0]], None, Outcome.SOLVED)
+    >>> align(attack_found, Batch(images, torch.arange(3))).reconstructions.flatten()
+    tensor([0., nan, 1.])
+    """
+    originals = _real(truth.images)
+    _require_finite(originals, "private images")
+    candidates = originals[:0] if reconstruction.images is None else _real(reconstruction.images)
+    if candidates.ndim != originals.ndim or candidates.shape[1:] != originals.shape[1:]:
+        raise InvalidCase(
+            f"The attack returned images shaped {tuple(candidates.shape)} for originals {tuple(originals.shape)}; "
+            "return images n c h w of the originals' size."
+        )
+    candidates = candidates[torch.isfinite(candidates).flatten(1).all(dim=1)]
+    dtype = torch.promote_types(originals.dtype, candidates.dtype)
+    paired = torch.full(originals.shape, torch.nan, dtype=dtype)
+    rows, columns = linear_sum_assignment(_squared_errors(originals, candidates).numpy())
+    paired[torch.from_numpy(rows)] = candidates[torch.from_numpy(columns)].to(dtype)
+    return Comparison(
+        originals=originals,
+        reconstructions=paired,
+        distractors=None if distractors is None else _real(distractors),
+        true_labels=truth.labels.detach().cpu(),
+        restored_labels=None if reconstruction.labels is None else reconstruction.labels.detach().cpu(),
+        candidates=len(candidates),
+    )
+
+
+def _squared_errors(originals: Tensor, candidates: Tensor) -> Tensor:
+    # Not by matrix products: |a|^2 + |b|^2 - 2ab cancels exactly where a reconstruction is good.
+    distances = torch.cdist(
+        originals.flatten(1).double(), candidates.flatten(1).double(), compute_mode="donot_use_mm_for_euclid_dist"
+    )
+    return (distances.square() / originals.shape[1:].numel()).clamp(max=_LARGEST_COST)
+
+
+def _real(images: Tensor) -> Tensor:
+    return images.detach().to("cpu", torch.promote_types(images.dtype, torch.float32))
+
+
+def _check_distractors(distractors: Tensor, shape: tuple[int, ...]) -> None:
+    shared = distractors.ndim == 4 and distractors.shape[1:] == shape[1:]
+    per_victim = distractors.ndim == 5 and distractors.shape[:1] == shape[:1] and distractors.shape[2:] == shape[1:]
+    if not (shared or per_victim):
+        raise InvalidCase(
+            f"Distractors {tuple(distractors.shape)} do not fit originals {shape}; pass m c h w, or n m c h w with "
+            "a set for each original."
+        )
+    _require_finite(distractors, "distractors")
+
+
+def _require_finite(images: Tensor, what: str) -> None:
+    if not bool(torch.isfinite(images).all()):
+        raise InvalidCase(f"The {what} hold non-finite pixels; pass pixels in [0, 1].")

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from leakgauge.metrics.alignment import Comparison
+
+
+@dataclass(frozen=True)
+class Identification:
+    """1 if the original is nearer (squared error) to its reconstruction than every distractor, else 0.
+
+    The idea is the image identifiability precision of Yin et al. [2021], here in pixels and against given distractors.
+    A tie is a miss, so a copy of the original among the distractors hides it.
+
+    >>> images = torch.tensor([0.2, 0.9]).view(2, 1, 1, 1)
+    >>> distractors = torch.tensor([0.4, 0.5]).view(2, 1, 1, 1)
+    >>> Identification()(Comparison(images, torch.full_like(images, 0.25), distractors, torch.zeros(2), None))
+    tensor([1., 0.], dtype=torch.float64)
+    """
+
+    name: ClassVar[str] = "identification"
+    unit: ClassVar[str] = ""
+    higher_is_leakier: ClassVar[bool] = True
+    binary: ClassVar[bool] = True
+
+    def __call__(self, comparison: Comparison) -> Tensor:
+        scores = torch.full(comparison.originals.shape[:1], torch.nan, dtype=torch.float64)
+        if comparison.distractors is None or not _count(comparison.distractors):
+            return scores
+        distractors = comparison.distractors.double()
+        for row in comparison.measured.nonzero().flatten().tolist():
+            others = distractors[row] if distractors.ndim == 5 else distractors
+            reconstruction = comparison.reconstructions[row].double()
+            own = _distances(reconstruction, comparison.originals[row].double()[None])
+            scores[row] = float(own < _distances(reconstruction, others).min())
+        return scores
+
+    def chance(self, comparison: Comparison) -> float:
+        """1 / (m + 1): the most that a reconstruction paired without a look at the truth scores on average.
+
+        It presumes that original and distractors are exchangeable. NaN without distractors.
+        """
+        count = _count(comparison.distractors)
+        return 1 / (count + 1) if count else float("nan")
+
+    def chance_after_matching(self, comparison: Comparison) -> float:
+        """The most that reconstructions independent of the truth score on average once `align` has paired them.
+
+        Pairing looks at the truth: in effect each of k reconstructions chooses among n originals, or each original
+        among k reconstructions. The union bound is max(n, k) / (n + m) for distractors shared by all victims and
+        max(n, k) / (m + 1) for distractors per victim, at most 1; both equal `chance` for n = k = 1.
+        """
+        count = _count(comparison.distractors)
+        if not count or comparison.candidates is None:
+            return self.chance(comparison)
+        victims = len(comparison.originals)
+        shared = comparison.distractors is not None and comparison.distractors.ndim == 4
+        return min(1.0, max(victims, comparison.candidates) / (count + (victims if shared else 1)))
+
+
+def _count(distractors: Tensor | None) -> int:
+    return 0 if distractors is None else distractors.shape[-4]
+
+
+def _distances(image: Tensor, others: Tensor) -> Tensor:
+    # The exact mode, pair by pair: equal images must give equal distances for a tie to be seen.
+    return torch.cdist(image.flatten()[None], others.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")

@@ -1,0 +1,26 @@
+"""The catalogue of victim models: each is a frozen configuration that, called, builds a plain ``nn.Module``."""
+
+from leakgauge.models.base import ACTIVATIONS, ModelFactory, Padding, build
+from leakgauge.models.compact import Compact
+from leakgauge.models.convnet import ConvNet
+from leakgauge.models.lenet import LeNet, lenet_zhu
+from leakgauge.models.mlp import MLP, fcn3
+from leakgauge.models.normalisation import Normalisation, Normalise
+from leakgauge.models.resnet import ResNet, resnet20_4
+
+__all__ = [
+    "ACTIVATIONS",
+    "MLP",
+    "Compact",
+    "ConvNet",
+    "LeNet",
+    "ModelFactory",
+    "Normalisation",
+    "Normalise",
+    "Padding",
+    "ResNet",
+    "build",
+    "fcn3",
+    "lenet_zhu",
+    "resnet20_4",
+]

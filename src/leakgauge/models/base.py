@@ -1,0 +1,143 @@
+"""What a model of the catalogue is, and the few pieces all of them share."""
+
+from __future__ import annotations
+
+import difflib
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from typing import Literal, Protocol
+
+import torch
+from torch import nn
+
+from leakgauge.errors import InvalidCase
+from leakgauge.models.normalisation import Normalisation, Normalise
+from leakgauge.types import ImageShape
+
+Padding = Literal["zeros", "circular"]
+"""What a convolution sees beyond the border; circular padding hides where in the image an object is."""
+
+PADDINGS: tuple[Padding, ...] = ("zeros", "circular")
+
+ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "elu": nn.ELU,
+    "softplus": nn.Softplus,
+    "silu": nn.SiLU,
+}
+
+
+class ModelFactory(Protocol):
+    """A model's configuration; calling it builds the module, with weights from torch's global generator.
+
+    The module takes pixels in [0, 1] and normalises inside; ``None`` means ``Normalisation.natural``.
+    """
+
+    def __call__(
+        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
+    ) -> nn.Module: ...
+
+
+def build(
+    factory: ModelFactory,
+    image_shape: ImageShape,
+    num_classes: int,
+    *,
+    seed: int,
+    normalisation: Normalisation | None = None,
+) -> nn.Module:
+    """The module whose initial weights are a function of ``seed`` alone; the global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        # torch.manual_seed would also reseed every GPU, which the fork does not restore.
+        torch.default_generator.manual_seed(seed)
+        return factory(image_shape, num_classes, normalisation=normalisation)
+
+
+def make_activation(name: str) -> nn.Module:
+    """A fresh activation layer, so that no two places in a network share one module.
+
+    >>> make_activation("leaky_relu")
+    LeakyReLU(negative_slope=0.01)
+    """
+    check_choice("activation", name, ACTIVATIONS)
+    return ACTIVATIONS[name]()
+
+
+def assemble(
+    image_shape: ImageShape,
+    num_classes: int,
+    normalisation: Normalisation | None,
+    layers: Mapping[str, nn.Module],
+    *,
+    features: int,
+    bias: bool = True,
+) -> nn.Sequential:
+    """``normalise``, then ``layers``, then the linear ``head`` that maps ``features`` to one logit per class."""
+    channels = image_shape[0]
+    if normalisation is None:
+        normalisation = Normalisation.natural(channels)
+    if len(normalisation.mean) != channels:
+        raise InvalidCase(
+            f"The normalisation has {len(normalisation.mean)} channels but the images have {channels}; "
+            "give one mean and one std per image channel."
+        )
+    head = nn.Linear(features, num_classes, bias=bias)
+    return nn.Sequential(OrderedDict([("normalise", Normalise(normalisation)), *layers.items(), ("head", head)]))
+
+
+def check_task(factory: ModelFactory, image_shape: ImageShape, num_classes: int, *, minimum: int = 1) -> None:
+    """Refuse images or classes that ``factory`` cannot serve, before any layer is built."""
+    name = type(factory).__name__
+    if len(image_shape) != 3 or min(image_shape) < 1:
+        raise InvalidCase(
+            f"{name} needs an image shape (channels, height, width) of positive numbers, got {image_shape}; "
+            "pass the shape of one image."
+        )
+    if num_classes < 2:
+        raise InvalidCase(f"{name} needs at least two classes to tell apart, got {num_classes}; raise `num_classes`.")
+    _, height, width = image_shape
+    if min(height, width) < minimum:
+        raise InvalidCase(
+            f"{name} shrinks images {minimum}-fold and so needs at least {minimum} x {minimum} pixels, "
+            f"got {height} x {width}; enlarge the images or choose a model without pooling, such as Compact."
+        )
+
+
+def check_choice(what: str, value: object, options: Collection[object]) -> None:
+    """Refuse a ``value`` outside ``options``, and suggest the nearest.
+
+    >>> check_choice("activation", "rellu", ["relu", "tanh"])
+    Traceback (most recent call last):
+    leakgauge.errors.InvalidCase: There is no activation 'rellu'; did you mean 'relu'?
+    """
+    if value in list(options):
+        return
+    by_text = {str(option): option for option in options}
+    close = difflib.get_close_matches(str(value), by_text, n=1)
+    listing = ", ".join(repr(option) for option in options)
+    remedy = f"did you mean {by_text[close[0]]!r}?" if close else f"choose one of {listing}."
+    raise InvalidCase(f"There is no {what} {value!r}; {remedy}")
+
+
+def check_positive(factory: ModelFactory, **sizes: int) -> None:
+    """Refuse a field that is not a positive whole number."""
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise InvalidCase(
+                f"{type(factory).__name__} needs `{name}` to be a positive whole number, got {size!r}; pass 1 or more."
+            )
+
+
+def strided(size: int, *strides: int) -> int:
+    """Side of an image after convolutions with these strides, each with an odd kernel padded by half of it.
+
+    >>> strided(33, 2, 2)
+    9
+    """
+    for stride in strides:
+        size = (size - 1) // stride + 1
+    return size

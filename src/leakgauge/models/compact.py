@@ -1,0 +1,50 @@
+"""A small convolutional network for demonstrations and quick audits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from leakgauge.models.base import (
+    ACTIVATIONS,
+    assemble,
+    check_choice,
+    check_positive,
+    check_task,
+    make_activation,
+    strided,
+)
+from leakgauge.models.normalisation import Normalisation
+from leakgauge.types import ImageShape
+
+_STRIDES = (1, 2, 2)
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Three 3x3 convolutions with strides 1, 2, 2 and a linear layer; smooth, and without BatchNorm.
+
+    Its update is a smooth function of each image, and no batch statistics enter it.
+    """
+
+    width: int = 32
+    activation: str = "gelu"
+
+    def __post_init__(self) -> None:
+        check_positive(self, width=self.width)
+        check_choice("activation", self.activation, ACTIVATIONS)
+
+    def __call__(
+        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
+    ) -> nn.Module:
+        check_task(self, image_shape, num_classes)
+        incoming, height, width = image_shape
+        layers: dict[str, nn.Module] = {}
+        for index, stride in enumerate(_STRIDES, start=1):
+            layers[f"conv{index}"] = nn.Conv2d(incoming, self.width, 3, stride=stride, padding=1)
+            layers[f"act{index}"] = make_activation(self.activation)
+            incoming = self.width
+        layers["flatten"] = nn.Flatten()
+        features = self.width * strided(height, *_STRIDES) * strided(width, *_STRIDES)
+        return assemble(image_shape, num_classes, normalisation, layers, features=features)

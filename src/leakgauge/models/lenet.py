@@ -1,0 +1,67 @@
+"""The sigmoid LeNet on which gradient inversion was first shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from leakgauge.errors import InvalidCase
+from leakgauge.models.base import (
+    ACTIVATIONS,
+    assemble,
+    check_choice,
+    check_positive,
+    check_task,
+    make_activation,
+    strided,
+)
+from leakgauge.models.normalisation import Normalisation
+from leakgauge.types import ImageShape
+
+_WIDTH = 12
+
+
+@dataclass(frozen=True)
+class LeNet:
+    """5x5 convolutions of 12 channels, the first two with stride 2, then a linear layer [Zhu et al., 2019].
+
+    ``convolutions``: the authors' code, and LeNet (Zhu) of Geiping et al. [2020], have 3 (see ``lenet_zhu``); many
+    copies of it have 4. ``initial_range``: weights and biases start uniform in plus or minus this, as in the authors'
+    code; far wider than torch's default (``None``), it keeps sigmoids from washing the image out of the gradient.
+    """
+
+    activation: str = "sigmoid"
+    convolutions: int = 3
+    initial_range: float | None = 0.5
+
+    def __post_init__(self) -> None:
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_positive(self, convolutions=self.convolutions)
+        if self.initial_range is not None and not self.initial_range > 0:
+            raise InvalidCase(
+                f"LeNet needs a positive `initial_range`, got {self.initial_range}; pass None for torch's default."
+            )
+
+    def __call__(
+        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
+    ) -> nn.Module:
+        check_task(self, image_shape, num_classes)
+        channels, height, width = image_shape
+        strides = [2 if index < 2 else 1 for index in range(self.convolutions)]
+        layers: dict[str, nn.Module] = {}
+        for index, stride in enumerate(strides, start=1):
+            layers[f"conv{index}"] = nn.Conv2d(channels if index == 1 else _WIDTH, _WIDTH, 5, stride=stride, padding=2)
+            layers[f"act{index}"] = make_activation(self.activation)
+        layers["flatten"] = nn.Flatten()
+        features = _WIDTH * strided(height, *strides) * strided(width, *strides)
+        module = assemble(image_shape, num_classes, normalisation, layers, features=features)
+        if self.initial_range is not None:
+            for parameter in module.parameters():
+                nn.init.uniform_(parameter, -self.initial_range, self.initial_range)
+        return module
+
+
+def lenet_zhu() -> LeNet:
+    """LeNet as released by Zhu et al. [2019], which is LeNet (Zhu) of Geiping et al. [2020, Table 1]."""
+    return LeNet(convolutions=3)

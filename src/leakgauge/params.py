@@ -1,0 +1,63 @@
+"""Arithmetic on parameter trees: the one vocabulary for sums over all tensors of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from leakgauge.types import ParamTree
+
+# Above this many entries a float32 sum on CPU loses 1e-4 or more, so large tensors are summed row by row first.
+_BLOCK = 4096
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], tree: ParamTree) -> dict[str, Tensor]:
+    return {name: function(tensor) for name, tensor in tree.items()}
+
+
+def add(left: ParamTree, right: ParamTree, *, scale: float = 1.0) -> dict[str, Tensor]:
+    """``left + scale * right``, tensor by tensor.
+
+    >>> add({"w": torch.tensor([1.0])}, {"w": torch.tensor([2.0])}, scale=-0.5)
+    {'w': tensor([0.])}
+    """
+    return {name: torch.add(tensor, right[name], alpha=scale) for name, tensor in left.items()}
+
+
+def sub(left: ParamTree, right: ParamTree) -> dict[str, Tensor]:
+    return add(left, right, scale=-1.0)
+
+
+def scale(tree: ParamTree, factor: float | Tensor) -> dict[str, Tensor]:
+    return map_tensors(lambda tensor: tensor * factor, tree)
+
+
+def dot(left: ParamTree, right: ParamTree) -> Tensor:
+    """Inner product over all tensors, by partial sums so that float32 keeps its digits on millions of entries."""
+    return torch.stack([_sum(tensor * right[name]) for name, tensor in left.items()]).sum()
+
+
+def norm(tree: ParamTree) -> Tensor:
+    return dot(tree, tree).sqrt()
+
+
+def count(tree: ParamTree) -> int:
+    return sum(tensor.numel() for tensor in tree.values())
+
+
+def flatten(tree: ParamTree) -> Tensor:
+    return torch.cat([tensor.flatten() for tensor in tree.values()])
+
+
+def is_finite(tree: ParamTree) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tree.values())
+
+
+def _sum(tensor: Tensor) -> Tensor:
+    flat = tensor.flatten()
+    if flat.numel() <= _BLOCK:
+        return flat.sum()
+    whole = flat.numel() // _BLOCK * _BLOCK
+    return flat[:whole].view(-1, _BLOCK).sum(dim=1).sum() + flat[whole:].sum()

@@ -1,0 +1,26 @@
+"""One federated round: learner, local update, threat model, observation."""
+
+from leakgauge.protocol.learner import Learner, learner_and_state
+from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate, Transformed, UpdateTransform
+from leakgauge.protocol.observation import UpdateObservation, known
+from leakgauge.protocol.round import Federation, simulate_round
+from leakgauge.protocol.threat_model import THREAT_MODELS, BatchNormAccess, BatchNormKnowledge, Fact, ThreatModel
+
+__all__ = [
+    "THREAT_MODELS",
+    "BatchNormAccess",
+    "BatchNormKnowledge",
+    "Fact",
+    "FedAvg",
+    "FedSGD",
+    "Federation",
+    "Learner",
+    "LocalUpdate",
+    "ThreatModel",
+    "Transformed",
+    "UpdateObservation",
+    "UpdateTransform",
+    "known",
+    "learner_and_state",
+    "simulate_round",
+]

@@ -1,0 +1,175 @@
+"""A model and its loss as pure functions of (parameters, buffers, batch)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+
+from leakgauge.errors import InvalidCase, UnsupportedModel
+from leakgauge.types import Batch, BatchStatistics, ImageShape, ModelState, ParamTree
+
+Mode = Literal["train", "eval"]
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+GradientRule = Callable[["Learner", ModelState, Batch], dict[str, Tensor]]
+
+
+def autograd_gradient(learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
+    """Gradient of the loss in the parameters, itself differentiable when anything that enters it is."""
+    inputs = (batch.images, batch.labels, *state.params.values())
+    differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    leaves = {name: p if p.requires_grad else p.detach().requires_grad_() for name, p in state.params.items()}
+    with torch.enable_grad():
+        loss = learner.objective(leaves, state.buffers, batch)
+        gradients = torch.autograd.grad(
+            loss, list(leaves.values()), create_graph=differentiable, materialize_grads=True
+        )
+    return dict(zip(leaves, gradients))
+
+
+def functional_gradient(learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
+    """The same gradient through ``torch.func``: slower on small models, but composes with ``vmap`` and ``jvp``."""
+    return torch.func.grad(lambda params: learner.objective(params, state.buffers, batch))(dict(state.params))
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What every client runs. ``module`` is a private copy without storage; the weights live in ``ModelState``.
+
+    ``mode`` is the client's: in "train" BatchNorm uses the batch's own statistics and dropout is active, in "eval"
+    the running statistics. Neither ever writes to a buffer.
+    """
+
+    module: nn.Module
+    loss: LossFunction = cross_entropy
+    mode: Mode = "eval"
+    gradient_rule: GradientRule = autograd_gradient
+
+    def logits(self, params: ParamTree, buffers: ParamTree, images: Tensor) -> Tensor:
+        if self.mode == "train":
+            # A user's own layer may write to its buffers; it gets copies, so that the state stays as the server sent it.
+            buffers = {name: buffer.clone() for name, buffer in buffers.items()}
+        return functional_call(self.module, {**params, **buffers}, (images,))
+
+    def objective(self, params: ParamTree, buffers: ParamTree, batch: Batch) -> Tensor:
+        return self.loss(self.logits(params, buffers, batch.images), batch.labels)
+
+    def gradient(self, state: ModelState, batch: Batch) -> dict[str, Tensor]:
+        return self.gradient_rule(self, state, batch)
+
+    def in_mode(self, mode: Mode) -> Learner:
+        return replace(self, module=_without_storage(self.module, mode), mode=mode)
+
+    def without_dropout(self) -> Learner:
+        """The network an attacker can run: the client's dropout masks are secret, so the expected network stands in."""
+        module = _without_storage(self.module, self.mode)
+        for layer in module.modules():
+            if isinstance(layer, _DropoutNd):
+                layer.eval()
+        return replace(self, module=module)
+
+    def batch_norm_layers(self) -> tuple[str, ...]:
+        return tuple(name for name, layer in self.module.named_modules() if _tracks_statistics(layer))
+
+    def batch_statistics(self, state: ModelState, images: Tensor) -> BatchStatistics:
+        """Mean and variance of the input of each BatchNorm layer, differentiable in ``images``."""
+        means: dict[str, Tensor] = {}
+        variances: dict[str, Tensor] = {}
+        for name, value in self._layer_inputs(state, images, self.batch_norm_layers()).items():
+            axes = [axis for axis in range(value.ndim) if axis != 1]
+            means[name] = value.mean(axes)
+            variances[name] = value.var(axes, unbiased=False)
+        return BatchStatistics(means, variances)
+
+    def layer_inputs(self, state: ModelState, images: Tensor, layer_type: type[nn.Module]) -> dict[str, Tensor]:
+        """What flows into each layer of one type, in the order of execution."""
+        names = tuple(name for name, layer in self.module.named_modules() if isinstance(layer, layer_type))
+        return self._layer_inputs(state, images, names)
+
+    def classifier(self, state: ModelState, image_shape: ImageShape) -> str:
+        """Name of the linear layer whose output *is* the logits."""
+        outputs: dict[str, Tensor] = {}
+        with torch.no_grad(), _observing(self.module, nn.Linear, lambda name, _, out: outputs.__setitem__(name, out)):
+            logits = self.logits(state.params, state.buffers, _probe(state, image_shape))
+        for name, output in outputs.items():
+            if output is logits:
+                return name
+        raise UnsupportedModel(
+            "The model's output is not the output of an nn.Linear layer, so labels cannot be read from its head; "
+            "disclose the labels or use an attack that does not need them."
+        )
+
+    def num_classes(self, state: ModelState, image_shape: ImageShape) -> int:
+        with torch.no_grad():
+            return int(self.logits(state.params, state.buffers, _probe(state, image_shape)).shape[-1])
+
+    def _layer_inputs(self, state: ModelState, images: Tensor, names: tuple[str, ...]) -> dict[str, Tensor]:
+        seen: dict[str, Tensor] = {}
+
+        def note(name: str, value: Tensor, _: Tensor) -> None:
+            if name in names:
+                seen[name] = value
+
+        with _observing(self.module, nn.Module, note):
+            self.logits(state.params, state.buffers, images)
+        return seen
+
+
+def learner_and_state(
+    module: nn.Module, loss: LossFunction = cross_entropy, *, mode: Mode = "eval"
+) -> tuple[Learner, ModelState]:
+    """Split a module into what it computes and what it holds; the module itself is neither kept nor changed."""
+    params = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+    if not params:
+        raise InvalidCase("The model has no trainable parameter, so its update is empty; unfreeze at least one layer.")
+    frozen = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+    return Learner(_without_storage(module, mode), loss, mode), ModelState(params, {**frozen, **buffers})
+
+
+def _without_storage(module: nn.Module, mode: Mode) -> nn.Module:
+    skeleton = copy.deepcopy(module).to("meta").train(mode == "train")
+    for layer in skeleton.modules():
+        if isinstance(layer, _NormBase):
+            # In train mode the layer then uses the batch's statistics without writing running ones; eval is unaffected.
+            layer.track_running_stats = False
+    return skeleton
+
+
+def _tracks_statistics(layer: nn.Module) -> bool:
+    return isinstance(layer, _BatchNorm)
+
+
+def _probe(state: ModelState, image_shape: ImageShape) -> Tensor:
+    # Two examples, because BatchNorm in train mode refuses one when the map is 1 x 1.
+    return torch.full((2, *image_shape), 0.5, dtype=state.dtype, device=state.device)
+
+
+@contextmanager
+def _observing(
+    module: nn.Module, layer_type: type[nn.Module], note: Callable[[str, Tensor, Tensor], None]
+) -> Iterator[None]:
+    """Call ``note(name, input, output)`` for each layer of a type while the block runs."""
+
+    def hook(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        return lambda _, inputs, output: note(name, inputs[0], output) if inputs else None
+
+    handles = [
+        layer.register_forward_hook(hook(name))
+        for name, layer in module.named_modules()
+        if isinstance(layer, layer_type)
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,121 @@
+"""The client's algorithm as a pure function of the batch, run by the client and, on candidates, by the attacker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge import params as tree
+from leakgauge.errors import InvalidCase
+from leakgauge.protocol.learner import Learner
+from leakgauge.randomness import global_stream
+from leakgauge.types import Batch, ModelState, ParamTree, Update
+
+
+class LocalUpdate(ABC):
+    """How a client turns the server's state and its private batch into an update."""
+
+    @abstractmethod
+    def expected(self, learner: Learner, state: ModelState, batch: Batch, *, observed: ParamTree) -> ParamTree:
+        """The update an attacker who knows this algorithm predicts for a candidate batch.
+
+        Deterministic and differentiable in the batch. ``observed`` is the update being explained: an algorithm that
+        hides part of its result (pruning) predicts only what was left visible.
+        """
+
+    def __call__(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Update:
+        """What the client sends."""
+        if len(batch) == 0:
+            raise InvalidCase("The private batch is empty; a client needs at least one example to compute an update.")
+        with torch.no_grad():
+            statistics = learner.batch_statistics(state, batch.images) if learner.mode == "train" else None
+            with global_stream(generator):
+                params = self.run(learner, state, batch, generator=generator)
+        return Update(tree.map_tensors(Tensor.detach, params), statistics)
+
+    @abstractmethod
+    def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
+        """The client's computation, with its randomness."""
+
+
+class PlainUpdate(LocalUpdate):
+    """A client without randomness: what the attacker predicts is what the client computes."""
+
+    @abstractmethod
+    def compute(self, learner: Learner, state: ModelState, batch: Batch) -> ParamTree: ...
+
+    def expected(self, learner: Learner, state: ModelState, batch: Batch, *, observed: ParamTree) -> ParamTree:
+        del observed
+        return self.compute(learner, state, batch)
+
+    def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
+        del generator
+        return self.compute(learner, state, batch)
+
+
+@dataclass(frozen=True)
+class FedSGD(PlainUpdate):
+    """One gradient of the mean loss over the whole batch [McMahan et al., 2017]."""
+
+    def compute(self, learner: Learner, state: ModelState, batch: Batch) -> ParamTree:
+        return learner.gradient(state, batch)
+
+
+@dataclass(frozen=True)
+class FedAvg(PlainUpdate):
+    """``epochs`` passes of plain SGD over mini-batches in the given order; sends parameters before minus after.
+
+    [McMahan et al., 2017; Geiping et al., 2020, Eq. 5]
+    """
+
+    epochs: int = 1
+    batch_size: int = 8
+    learning_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1 or self.learning_rate < 0:
+            raise InvalidCase(
+                f"FedAvg needs epochs >= 1, batch_size >= 1 and learning_rate >= 0, got {self}; correct the local update."
+            )
+
+    def compute(self, learner: Learner, state: ModelState, batch: Batch) -> ParamTree:
+        params: ParamTree = state.params
+        for _ in range(self.epochs):
+            for start in range(0, len(batch), self.batch_size):
+                gradient = learner.gradient(replace(state, params=params), batch[slice(start, start + self.batch_size)])
+                params = tree.add(params, gradient, scale=-self.learning_rate)
+        return tree.sub(state.params, params)
+
+
+class UpdateTransform(ABC):
+    """A defence that acts on the finished update."""
+
+    @abstractmethod
+    def transform(self, params: ParamTree, *, generator: Generator) -> ParamTree:
+        """What the client does to its update before it leaves."""
+
+    @abstractmethod
+    def anticipate(self, params: ParamTree, *, observed: ParamTree) -> ParamTree:
+        """What an attacker who knows the defence expects of it; differentiable, without randomness."""
+
+    def __call__(self, local_update: LocalUpdate) -> LocalUpdate:
+        return Transformed(local_update, self)
+
+
+@dataclass(frozen=True)
+class Transformed(LocalUpdate):
+    """A local update whose result passes through a transform."""
+
+    inner: LocalUpdate
+    transform: UpdateTransform
+
+    def expected(self, learner: Learner, state: ModelState, batch: Batch, *, observed: ParamTree) -> ParamTree:
+        inner = self.inner.expected(learner, state, batch, observed=observed)
+        return self.transform.anticipate(inner, observed=observed)
+
+    def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
+        inner = self.inner.run(learner, state, batch, generator=generator)
+        return self.transform.transform(inner, generator=generator)

@@ -1,0 +1,44 @@
+"""All that an attack receives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torch import Tensor
+
+from leakgauge.errors import MissingKnowledge
+from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.local_update import LocalUpdate
+from leakgauge.protocol.threat_model import BatchNormKnowledge
+from leakgauge.types import ImageShape, ModelState, Update
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class UpdateObservation:
+    """One client's update as the server sees it. ``None`` = hidden by the threat model.
+
+    ``learner`` already runs in the mode the attacker works in (see ``BatchNormAccess``), so that an attack needs no
+    case distinction.
+    """
+
+    learner: Learner
+    state: ModelState
+    update: Update
+    image_shape: ImageShape
+    local_update: LocalUpdate | None
+    num_examples: int | None
+    labels: Tensor | None
+    batch_norm: BatchNormKnowledge
+
+
+def known(value: T | None, name: str, *, needed_by: object) -> T:
+    """The value, or an error that names the hidden fact and who needs it."""
+    if value is None:
+        raise MissingKnowledge(
+            f"{type(needed_by).__name__} needs `{name}`, which the threat model hides; "
+            "use a threat model that discloses it, or another attack."
+        )
+    return value

@@ -1,0 +1,64 @@
+"""One federated round: the client computes, the threat model decides what the attacker sees of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from torch import Generator
+
+from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.local_update import FedSGD, LocalUpdate
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.protocol.threat_model import BatchNormAccess, BatchNormKnowledge, ThreatModel
+from leakgauge.types import Batch, ModelState
+
+DefenceFunction = Callable[[LocalUpdate], LocalUpdate]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What server and clients share: the learner, the state of this round, and the agreed local algorithm."""
+
+    learner: Learner
+    state: ModelState
+    local_update: LocalUpdate = FedSGD()
+
+
+def simulate_round(
+    federation: Federation,
+    truth: Batch,
+    *,
+    threat_model: ThreatModel,
+    defence: DefenceFunction,
+    generator: Generator,
+) -> UpdateObservation:
+    """Run one client on its private batch and return what the threat model lets the server see."""
+    defended = defence(federation.local_update)
+    update = defended(federation.learner, federation.state, truth, generator=generator)
+    _, channels, height, width = truth.images.shape
+    return UpdateObservation(
+        learner=attackers_learner(federation.learner, threat_model.batch_norm),
+        state=federation.state,
+        update=replace(update, batch_statistics=None),
+        image_shape=(channels, height, width),
+        local_update=_disclosed_algorithm(federation.local_update, defended, threat_model),
+        num_examples=len(truth) if threat_model.num_examples else None,
+        labels=truth.labels if threat_model.labels else None,
+        batch_norm=BatchNormKnowledge(
+            threat_model.batch_norm,
+            update.batch_statistics if threat_model.batch_norm is BatchNormAccess.EXACT else None,
+        ),
+    )
+
+
+def attackers_learner(learner: Learner, access: BatchNormAccess) -> Learner:
+    """The client's learner as the attacker can run it: no secret dropout masks, BatchNorm as far as it is known."""
+    proxy = learner.mode == "train" and access is BatchNormAccess.PROXY
+    return (learner.in_mode("eval") if proxy else learner).without_dropout()
+
+
+def _disclosed_algorithm(plain: LocalUpdate, defended: LocalUpdate, threat_model: ThreatModel) -> LocalUpdate | None:
+    if not threat_model.local_hyperparameters:
+        return None
+    return defended if threat_model.defence else plain

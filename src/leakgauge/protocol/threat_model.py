@@ -1,0 +1,127 @@
+"""What the server is assumed to know, fact by fact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from leakgauge.protocol.learner import Learner
+from leakgauge.types import BatchStatistics
+
+
+class BatchNormAccess(Enum):
+    """Which BatchNorm statistics the attacker works with when the client trains in "train" mode [Huang et al., 2021]."""
+
+    EXACT = "exact"
+    """The private batch's own statistics are disclosed."""
+    PROXY = "proxy"
+    """The attacker runs the model in eval mode with the running statistics the server holds."""
+    INFERRED = "inferred"
+    """The attacker runs the model in train mode; its candidate batch supplies the statistics."""
+
+
+@dataclass(frozen=True)
+class BatchNormKnowledge:
+    """What of the BatchNorm statistics reached the attacker; ``statistics`` only under exact access."""
+
+    access: BatchNormAccess
+    statistics: BatchStatistics | None = None
+
+
+class Fact(NamedTuple):
+    """One line of the ledger."""
+
+    name: str
+    disclosed: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class ThreatModel:
+    """Which facts a server sees besides the model it sent and the update it received."""
+
+    name: str
+    labels: bool
+    num_examples: bool
+    local_hyperparameters: bool
+    defence: bool
+    batch_norm: BatchNormAccess
+    source: str
+
+    def ledger(self, learner: Learner, *, defence: str = "none") -> tuple[Fact, ...]:
+        """Every assumption as one line; the same list for every number of a report."""
+        return (
+            Fact("model", True, "architecture, loss and the weights the server sent"),
+            Fact("update", True, "the update of this client alone, not an aggregate"),
+            Fact("image shape", True, "channels, height, width and the pixel range [0, 1]"),
+            Fact("batch size", self.num_examples, "how many private examples the update covers"),
+            Fact("labels", self.labels, "given" if self.labels else "hidden; the attack has to restore them"),
+            Fact("local hyper-parameters", self.local_hyperparameters, "local algorithm, epochs, batches, learning rate"),
+            Fact("defence", self.defence, f"{defence}: " + ("known to the attacker" if self.defence else "hidden")),
+            Fact("BatchNorm statistics", *self._batch_norm(learner)),
+        )
+
+    def _batch_norm(self, learner: Learner) -> tuple[bool, str]:
+        if not learner.batch_norm_layers():
+            return False, "the model has none"
+        if learner.mode == "eval":
+            return True, "the client trains in eval mode, with the running statistics the server sent"
+        return {
+            BatchNormAccess.EXACT: (True, "exact: the private batch's own statistics are given"),
+            BatchNormAccess.PROXY: (False, "proxy: the running statistics stand in for the private batch's"),
+            BatchNormAccess.INFERRED: (False, "inferred: the candidate batch supplies them"),
+        }[self.batch_norm]
+
+
+THREAT_MODELS: Mapping[str, ThreatModel] = {
+    model.name: model
+    for model in (
+        ThreatModel(
+            "honest_but_curious",
+            labels=False,
+            num_examples=True,
+            local_hyperparameters=True,
+            defence=True,
+            batch_norm=BatchNormAccess.INFERRED,
+            source="a server that runs the protocol and keeps what passes through it",
+        ),
+        ThreatModel(
+            "informed",
+            labels=True,
+            num_examples=True,
+            local_hyperparameters=True,
+            defence=True,
+            batch_norm=BatchNormAccess.INFERRED,
+            source="labels known as in Geiping et al. 2020, section 4",
+        ),
+        ThreatModel(
+            "strongest",
+            labels=True,
+            num_examples=True,
+            local_hyperparameters=True,
+            defence=True,
+            batch_norm=BatchNormAccess.EXACT,
+            source="the strongest attacker of Huang et al. 2021: labels and exact BatchNorm statistics",
+        ),
+        ThreatModel(
+            "unaware",
+            labels=False,
+            num_examples=True,
+            local_hyperparameters=True,
+            defence=False,
+            batch_norm=BatchNormAccess.PROXY,
+            source="a server that does not know the defence; shows the comfort a weak attacker would give",
+        ),
+        ThreatModel(
+            "update_only",
+            labels=False,
+            num_examples=False,
+            local_hyperparameters=False,
+            defence=False,
+            batch_norm=BatchNormAccess.PROXY,
+            source="nothing but the model and the update",
+        ),
+    )
+}

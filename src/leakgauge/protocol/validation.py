@@ -1,0 +1,41 @@
+"""Checks made once, before any work: does the batch fit the model?"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from leakgauge.errors import InvalidCase
+from leakgauge.protocol.learner import Learner
+from leakgauge.types import Batch, ImageShape, ModelState
+
+
+def check_model(learner: Learner, state: ModelState, image_shape: ImageShape, labels: Tensor | None) -> int:
+    """The number of classes, after making sure that images fit the model and labels fit its classes."""
+    try:
+        classes = learner.num_classes(state, image_shape)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        raise InvalidCase(
+            f"The model cannot take images of {' x '.join(map(str, image_shape))} (channels x height x width): "
+            f"{str(error).splitlines()[0]}; check the image shape and the model factory."
+        ) from error
+    if labels is not None and labels.ndim == 1 and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise InvalidCase(
+            f"Labels run from {int(labels.min())} to {int(labels.max())}, but the model has {classes} classes "
+            f"(0 to {classes - 1}); use a model with the right number of outputs."
+        )
+    return classes
+
+
+def check_batch(learner: Learner, state: ModelState, batch: Batch) -> int:
+    """The number of classes, after making sure that this private batch can be trained on."""
+    if len(batch) == 0:
+        raise InvalidCase("The private batch is empty; pass at least one example.")
+    if batch.images.ndim != 4:
+        raise InvalidCase(f"Images must be n c h w, got shape {tuple(batch.images.shape)}; add the missing dimension.")
+    low, high = float(batch.images.min()), float(batch.images.max())
+    if not 0 <= low <= high <= 1:
+        raise InvalidCase(
+            f"Pixels must lie in [0, 1], got {low:.3g} to {high:.3g}; undo the normalisation and let the model do it."
+        )
+    _, channels, height, width = batch.images.shape
+    return check_model(learner, state, (channels, height, width), batch.labels)

@@ -1,0 +1,1 @@
+"""What a person sees: tables in the terminal, one self-contained HTML file."""

@@ -1,0 +1,108 @@
+"""The data that flows through LeakGauge: plain frozen values, no behaviour beyond their own consistency.
+
+Conventions stated once, here:
+
+* images are pixels in [0, 1], shaped ``n c h w``; models normalise inside;
+* an update is a *pseudo-gradient*: the gradient itself (FedSGD) or ``parameters before - parameters after`` (FedAvg),
+  so a sign rule that holds for gradients holds for both;
+* missing is ``None`` or NaN, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from leakgauge.errors import InvalidCase
+
+ParamTree = Mapping[str, Tensor]
+"""Named tensors, keyed as in ``module.named_parameters()``."""
+
+ImageShape = tuple[int, int, int]
+"""Channels, height, width."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Private examples: ``images`` n c h w in [0, 1]; ``labels`` n (classes) or n k (class probabilities)."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        if self.images.ndim < 2 or self.labels.ndim < 1:
+            raise InvalidCase(
+                f"A batch needs images n c h w and labels n, got shapes {tuple(self.images.shape)} and "
+                f"{tuple(self.labels.shape)}; add the batch dimension."
+            )
+        if self.images.shape[0] != self.labels.shape[0]:
+            raise InvalidCase(
+                f"The batch has {self.images.shape[0]} images but {self.labels.shape[0]} labels; pass one label per image."
+            )
+
+    def __len__(self) -> int:
+        return self.images.shape[0]
+
+    def __getitem__(self, index: Tensor | slice) -> Batch:
+        return Batch(self.images[index], self.labels[index])
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """What the server sent: trainable ``params``; everything else (statistics, frozen weights) in ``buffers``."""
+
+    params: ParamTree
+    buffers: ParamTree
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.params.values())).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(iter(self.params.values())).dtype
+
+
+@dataclass(frozen=True)
+class BatchStatistics:
+    """Mean and biased variance of the input of each BatchNorm layer over one batch, keyed by the layer's name."""
+
+    mean: ParamTree
+    variance: ParamTree
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a client computed: the pseudo-gradient, and the batch statistics its BatchNorm layers saw, if any.
+
+    The statistics leave the client only when the threat model says so (see ``protocol.round``).
+    """
+
+    params: ParamTree
+    batch_statistics: BatchStatistics | None = None
+
+
+class Outcome(Enum):
+    """How an attack ended; the value is the sentence shown to the reader."""
+
+    SOLVED = "Solved in closed form."
+    CONVERGED = "The matching loss stopped improving."
+    STEPS_EXHAUSTED = "All steps were used; read the result as a lower bound on leakage, or raise `steps`."
+    NON_FINITE = "The matching loss became non-finite; lower the learning rate."
+    NOT_APPLICABLE = "The attack does not apply to this model or update."
+    MISSING_KNOWLEDGE = "The threat model hides something this attack needs."
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """What an attack returned. ``None`` means not attempted. ``facts`` says how it got there (route, steps, seconds)."""
+
+    images: Tensor | None
+    labels: Tensor | None
+    outcome: Outcome
+    loss_trace: Tensor | None = None
+    facts: Mapping[str, str | int | float] = field(default_factory=dict)

@@ -1,0 +1,77 @@
+"""A wrong configuration is refused in one sentence that names the cause and the remedy."""
+
+from __future__ import annotations
+
+import pytest
+from torch import nn
+
+from leakgauge.errors import InvalidCase
+from leakgauge.models import ACTIVATIONS, MLP, Compact, ConvNet, LeNet, ResNet, build
+from leakgauge.models.base import make_activation
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation_is_a_fresh_layer_that_does_not_work_in_place(name):
+    layer = make_activation(name)
+    assert isinstance(layer, nn.Module)
+    assert layer is not make_activation(name)
+    assert not getattr(layer, "inplace", False)
+
+
+@pytest.mark.parametrize("model", [LeNet, ConvNet, ResNet, MLP, Compact])
+def test_a_misspelt_activation_is_corrected(model):
+    with pytest.raises(InvalidCase, match=r"There is no activation 'sigmod'; did you mean 'sigmoid'\?"):
+        model(activation="sigmod")
+
+
+def test_an_activation_like_no_other_gets_the_list():
+    with pytest.raises(InvalidCase, match=r"choose one of 'relu', 'leaky_relu', .*'silu'"):
+        Compact(activation="maxout")
+
+
+@pytest.mark.parametrize("model", [ConvNet, ResNet])
+def test_a_misspelt_padding_is_corrected(model):
+    with pytest.raises(InvalidCase, match=r"There is no padding 'circle'; did you mean 'circular'\?"):
+        model(padding="circle")
+
+
+def test_an_unknown_depth_gets_the_list():
+    with pytest.raises(InvalidCase, match="There is no ResNet of depth 19; choose one of 18, 20, 34, 50, 152"):
+        ResNet(depth=19)
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: ConvNet(width=0), "width"),
+        (lambda: ResNet(base_width=-1), "base_width"),
+        (lambda: Compact(width=1.5), "width"),
+        (lambda: MLP(hidden=(4, 0)), "hidden"),
+        (lambda: LeNet(convolutions=0), "convolutions"),
+    ],
+)
+def test_a_size_that_is_no_positive_whole_number_is_refused(make, field):
+    with pytest.raises(InvalidCase, match=f"`{field}` to be a positive whole number"):
+        make()
+
+
+@pytest.mark.parametrize("initial_range", [0.0, -0.5, float("nan")])
+def test_an_initial_range_that_is_not_positive_is_refused(initial_range):
+    with pytest.raises(InvalidCase, match="pass None for torch's default"):
+        LeNet(initial_range=initial_range)
+
+
+@pytest.mark.parametrize("image_shape", [(3, 8, 32), (3, 32, 8)])
+def test_convnet_refuses_images_that_its_pools_would_consume(image_shape):
+    with pytest.raises(InvalidCase, match=r"needs at least 9 x 9 pixels, got (8 x 32|32 x 8); enlarge the images"):
+        build(ConvNet(2), image_shape, 10, seed=0)
+
+
+@pytest.mark.parametrize("factory", [LeNet(), ConvNet(2), ResNet(18, 2), MLP((3,)), Compact(2)], ids=repr)
+def test_a_task_without_pixels_or_without_a_choice_is_refused(factory):
+    with pytest.raises(InvalidCase, match="pass the shape of one image"):
+        build(factory, (0, 16, 16), 10, seed=0)
+    with pytest.raises(InvalidCase, match="pass the shape of one image"):
+        build(factory, (16, 16), 10, seed=0)
+    with pytest.raises(InvalidCase, match="at least two classes"):
+        build(factory, (3, 16, 16), 1, seed=0)
