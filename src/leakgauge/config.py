@@ -55,7 +55,9 @@ def call(factory: Callable[..., T], options: Mapping[str, Any], *, owner: str) -
             raise InvalidCase(f"The {owner} has no option {name!r}; {_suggest(name, parameters)}")
         checked[name] = _coerce(value, hints.get(name, Any), f"{name!r} of the {owner}")
     if missing := [
-        name for name, p in parameters.items() if p.default is p.empty and name not in checked and p.kind is not p.VAR_KEYWORD
+        name
+        for name, p in parameters.items()
+        if p.default is p.empty and name not in checked and p.kind is not p.VAR_KEYWORD
     ]:
         raise InvalidCase(f"The {owner} needs the option {missing[0]!r}; write it as :{missing[0]}=value.")
     return factory(**checked)
@@ -115,7 +117,7 @@ def _options(rest: str, text: str) -> dict[str, Any]:
             raise ValueError("options need names")
         return {str(word.arg): _literal(word.value) for word in parsed.keywords}
     except (SyntaxError, ValueError) as error:
-        raise InvalidCase(f"Cannot read the options of {text!r} ({error}); write name:option=value,option=value.") from error
+        raise InvalidCase(f"Cannot read the options of {text!r} ({error}); write name:option=value.") from error
 
 
 def _literal(node: ast.expr) -> Any:

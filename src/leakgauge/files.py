@@ -19,7 +19,7 @@ _PICKLE_STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """A temporary path beside ``target`` that takes its place when the block ends well, and vanishes when it does not."""
+    """A temporary path beside ``target`` that replaces it when the block ends well, and vanishes otherwise."""
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         os.close(handle)

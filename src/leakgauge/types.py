@@ -41,7 +41,8 @@ class Batch:
             )
         if self.images.shape[0] != self.labels.shape[0]:
             raise InvalidCase(
-                f"The batch has {self.images.shape[0]} images but {self.labels.shape[0]} labels; pass one label per image."
+                f"The batch has {self.images.shape[0]} images but {self.labels.shape[0]} labels; "
+                "pass one label per image."
             )
 
     def __len__(self) -> int:
@@ -99,7 +100,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What an attack returned. ``None`` means not attempted. ``facts`` says how it got there (route, steps, seconds)."""
+    """What an attack returned. ``None`` means not attempted; ``facts`` says how it got there (route, steps)."""
 
     images: Tensor | None
     labels: Tensor | None

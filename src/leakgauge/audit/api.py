@@ -128,7 +128,9 @@ def load_result(folder: Path, metrics: Metrics) -> AuditResult:
 
 
 def named_threat_model(name: str) -> ThreatModel:
-    threat_model: ThreatModel = build({key: lambda v=value: v for key, value in THREAT_MODELS.items()}, name, kind="threat model")
+    threat_model: ThreatModel = build(
+        {key: lambda v=value: v for key, value in THREAT_MODELS.items()}, name, kind="threat model"
+    )
     return threat_model
 
 

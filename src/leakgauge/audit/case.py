@@ -51,7 +51,12 @@ class SimulatedUpdate:
     def fingerprint(self) -> str:
         state = self.federation.state
         return digest(
-            (repr(self.federation.local_update), repr(self.defence), repr(self.threat_model), self.federation.learner.mode),
+            (
+                repr(self.federation.local_update),
+                repr(self.defence),
+                repr(self.threat_model),
+                self.federation.learner.mode,
+            ),
             (*state.params.values(), *state.buffers.values(), self.batch.images, self.batch.labels),
             (self.seed, self.round),
         )

@@ -71,7 +71,7 @@ class Prepared:
 
 def prepare(plan: Plan, progress: TrainProgress = lambda step, steps: None) -> Prepared:
     """Load the data, build and train the model, draw the victims. All bad input shows here, before any attack runs."""
-    attacks = {text: _attack(text, plan.steps) for text in plan.attacks}
+    attacks = {text: build_attack(text, plan.steps) for text in plan.attacks}
     defences = {text: build_defence(text) for text in plan.defences}
     threat_model = named_threat_model(plan.threat_model)
     local_update = build(LOCAL_UPDATES, plan.local_update, kind="local update")
@@ -104,7 +104,8 @@ def plan_of(description: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in description.items() if name in Plan.__dataclass_fields__}
 
 
-def _attack(text: str, steps: int | None) -> Any:
+def build_attack(text: str, steps: int | None) -> Any:
+    """The attack a specification names, with its number of steps replaced where it has one."""
     attack = build(ATTACKS, text, kind="attack")
     optimiser = getattr(attack, "optimiser", None)
     if steps is None or optimiser is None:
@@ -162,7 +163,13 @@ def _model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Module:
         # A user's model comes as it is; ours is trained a little, because an untrained one leaks more than is fair.
         steps = 0 if own or plan.state is not None or len(dataset.train) == 0 else Training().steps
     if steps:
-        train(model, dataset.train, replace(Training(), steps=steps), generator=seeded(plan.seed, "train"), progress=progress)
+        train(
+            model,
+            dataset.train,
+            replace(Training(), steps=steps),
+            generator=seeded(plan.seed, "train"),
+            progress=progress,
+        )
     return model.eval()
 
 
@@ -172,7 +179,9 @@ def _load_state(model: nn.Module, path: Path) -> None:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip() if len(str(error).splitlines()) > 1 else str(error)
-        raise InvalidCase(f"The weights in {path} do not fit the model ({first}); check the model and its classes.") from error
+        raise InvalidCase(
+            f"The weights in {path} do not fit the model ({first}); check the model and its classes."
+        ) from error
 
 
 def _check_classes(dataset: Dataset, classes: int) -> None:
@@ -181,5 +190,3 @@ def _check_classes(dataset: Dataset, classes: int) -> None:
             f"The model has {classes} outputs but {dataset.name!r} has {dataset.num_classes} classes; "
             "use a model with the right number of outputs."
         )
-
-

@@ -70,5 +70,3 @@ def _plain(value: object) -> object:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
-
-

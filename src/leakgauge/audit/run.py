@@ -57,9 +57,7 @@ def run_case(case: Case, metrics: Metrics, progress: Progress = silent) -> Recor
 def score(comparison: Comparison, metrics: Metrics) -> dict[str, tuple[float, ...]]:
     """One score per private example and metric; NaN where a metric is not measured."""
     missing = (float("nan"),) * len(comparison.originals)
-    return {
-        name: missing if metric is None else tuple(metric(comparison).tolist()) for name, metric in metrics.items()
-    }
+    return {name: missing if metric is None else tuple(metric(comparison).tolist()) for name, metric in metrics.items()}
 
 
 def run_cases(
@@ -68,7 +66,7 @@ def run_cases(
     store: Store,
     progress_of: Callable[[int, Case], Progress] = lambda index, case: silent,
 ) -> Iterator[Record]:
-    """Run each case once; what the store already holds is not run again, and each result is kept as soon as it is there."""
+    """Run each case that the store does not hold yet, and keep each result as soon as it is there."""
     for index, case in enumerate(cases):
         record = store.get(case.key)
         if record is None:

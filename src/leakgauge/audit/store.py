@@ -1,4 +1,4 @@
-"""Where results live: rows in sqlite (write-ahead log), images as safetensors beside it. Survives a kill at any moment."""
+"""Where results live: rows in sqlite (write-ahead log), images as safetensors beside it; a kill loses nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class FolderStore:
     @classmethod
     def open(cls, folder: Path) -> FolderStore:
         if not (folder / "audit.sqlite").is_file():
-            raise InvalidFile(f"{folder} holds no audit (audit.sqlite is missing); run `leakgauge audit --out {folder}`.")
+            raise InvalidFile(
+                f"{folder} holds no audit (audit.sqlite is missing); run `leakgauge audit --out {folder}`."
+            )
         return cls(folder)
 
     def get(self, key: str) -> Record | None:
@@ -95,7 +97,8 @@ class FolderStore:
         with self._connection() as connection:
             rows = connection.execute("SELECT id, description, keys, started FROM runs ORDER BY id").fetchall()
         return [
-            {"id": row[0], "description": json.loads(row[1]), "keys": json.loads(row[2]), "started": row[3]} for row in rows
+            {"id": row[0], "description": json.loads(row[1]), "keys": json.loads(row[2]), "started": row[3]}
+            for row in rows
         ]
 
     @contextmanager
@@ -106,4 +109,6 @@ class FolderStore:
                 connection.execute("PRAGMA journal_mode=WAL")
                 yield connection
         except sqlite3.DatabaseError as error:
-            raise InvalidFile(f"The results in {path} cannot be used ({error}); choose another --out folder.") from error
+            raise InvalidFile(
+                f"The results in {path} cannot be used ({error}); choose another --out folder."
+            ) from error

@@ -1,6 +1,6 @@
 """Where private examples come from: embedded pictures, the usual benchmarks, and a user's own files."""
 
-from leakgauge.data.arrays import Npz
+from leakgauge.data.arrays import Npz, read_batch
 from leakgauge.data.cifar import Cifar10, Cifar100
 from leakgauge.data.datasets import Dataset, DataSource
 from leakgauge.data.digits import Digits
@@ -18,5 +18,6 @@ __all__ = [
     "Mnist",
     "Npz",
     "Photos",
+    "read_batch",
     "reference_images",
 ]

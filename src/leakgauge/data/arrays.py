@@ -52,6 +52,16 @@ class Npz:
         return Dataset(name=path.stem, train=train, test=test, class_names=class_names)
 
 
+def read_batch(path: Path) -> Batch:
+    """All ``images`` of an .npz with their ``labels``, unsplit; without labels every example is of class 0."""
+    if not path.is_file():
+        raise InvalidFile(f"There is no file {path}; check the path.")
+    arrays = _load(path)
+    images = _images(arrays, "images", path)
+    labels, _ = _labels(arrays, ("",), [len(images)], path)
+    return Batch(images, labels[0])
+
+
 def _load(path: Path) -> Arrays:
     try:
         # Opened here, as numpy leaves the file open if it is no archive after all.

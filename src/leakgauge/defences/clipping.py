@@ -36,4 +36,8 @@ class Clipping(UpdateTransform):
     def _clip(self, params: ParamTree) -> ParamTree:
         length = tree.norm(params)
         # max(length, max_norm) rather than a branch: exact when nothing is clipped, and safe under vmap.
-        return tree.scale(params, self.max_norm / length.clamp_min(self.max_norm)) if self.max_norm < float("inf") else params
+        return (
+            tree.scale(params, self.max_norm / length.clamp_min(self.max_norm))
+            if self.max_norm < float("inf")
+            else params
+        )

@@ -56,7 +56,7 @@ class Learner:
 
     def logits(self, params: ParamTree, buffers: ParamTree, images: Tensor) -> Tensor:
         if self.mode == "train":
-            # A user's own layer may write to its buffers; it gets copies, so that the state stays as the server sent it.
+            # A user's own layer may write to its buffers; it gets copies, so that the state stays as it was sent.
             buffers = {name: buffer.clone() for name, buffer in buffers.items()}
         return functional_call(self.module, {**params, **buffers}, (images,))
 

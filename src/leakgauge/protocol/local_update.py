@@ -78,7 +78,7 @@ class FedAvg(PlainUpdate):
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1 or self.learning_rate < 0:
             raise InvalidCase(
-                f"FedAvg needs epochs >= 1, batch_size >= 1 and learning_rate >= 0, got {self}; correct the local update."
+                f"FedAvg needs epochs >= 1, batch_size >= 1 and learning_rate >= 0, got {self}; correct it."
             )
 
     def compute(self, learner: Learner, state: ModelState, batch: Batch) -> ParamTree:

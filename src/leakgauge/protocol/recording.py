@@ -173,7 +173,7 @@ def _matching(given: ParamTree, expected: Mapping[str, Tensor], *, what: str) ->
     """The given tensors under the expected names, each of the expected shape and type."""
     if missing := [name for name in expected if name not in given]:
         raise InvalidUpdate(
-            f"The {what} lacks {_some(missing)}, which the model has; record every parameter, or check the model factory."
+            f"The {what} lacks {_some(missing)}, which the model has; record every parameter, or check the factory."
         )
     for name, tensor in expected.items():
         if given[name].shape != tensor.shape:

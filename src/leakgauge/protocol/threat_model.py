@@ -12,7 +12,7 @@ from leakgauge.types import BatchStatistics
 
 
 class BatchNormAccess(Enum):
-    """Which BatchNorm statistics the attacker works with when the client trains in "train" mode [Huang et al., 2021]."""
+    """Which BatchNorm statistics the attacker works with when the client is in "train" mode [Huang et al., 2021]."""
 
     EXACT = "exact"
     """The private batch's own statistics are disclosed."""
@@ -58,7 +58,9 @@ class ThreatModel:
             Fact("image shape", True, "channels, height, width and the pixel range [0, 1]"),
             Fact("batch size", self.num_examples, "how many private examples the update covers"),
             Fact("labels", self.labels, "given" if self.labels else "hidden; the attack has to restore them"),
-            Fact("local hyper-parameters", self.local_hyperparameters, "local algorithm, epochs, batches, learning rate"),
+            Fact(
+                "local hyper-parameters", self.local_hyperparameters, "local algorithm, epochs, batches, learning rate"
+            ),
             Fact("defence", self.defence, f"{defence}: " + ("known to the attacker" if self.defence else "hidden")),
             Fact("BatchNorm statistics", *self._batch_norm(learner)),
         )

@@ -18,7 +18,12 @@ def check_model(learner: Learner, state: ModelState, image_shape: ImageShape, la
             f"The model cannot take images of {' x '.join(map(str, image_shape))} (channels x height x width): "
             f"{str(error).splitlines()[0]}; check the image shape and the model factory."
         ) from error
-    if labels is not None and labels.ndim == 1 and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+    if (
+        labels is not None
+        and labels.ndim == 1
+        and len(labels)
+        and not 0 <= int(labels.min()) <= int(labels.max()) < classes
+    ):
         raise InvalidCase(
             f"Labels run from {int(labels.min())} to {int(labels.max())}, but the model has {classes} classes "
             f"(0 to {classes - 1}); use a model with the right number of outputs."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +13,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-# Twice the displayed size would not be seen, but would be paid for in every line of the page.
+from leakgauge.audit.record import Record
+from leakgauge.audit.result import AuditResult, Row, Verdict
+from leakgauge.report.terminal import NOT_MEASURED, UNDEFENDED, humanise, leakiest, share
+
+# A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
 _LARGEST_SIDE = 128
 _MOST_POINTS = 160
 
@@ -35,6 +39,67 @@ def data_uri(image: Tensor) -> str | None:
     stream = io.BytesIO()
     picture.save(stream, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+
+
+class Tile(NamedTuple):
+    """One image of the picture; without ``source`` the words stand in its place."""
+
+    source: str | None
+    words: str
+    caption: str
+    identified: bool = False
+
+
+class Line(NamedTuple):
+    """One line of the picture: a label and a tile per private image."""
+
+    title: str
+    detail: str
+    verdict: Verdict | None
+    tiles: tuple[Tile, ...]
+
+
+class Position(NamedTuple):
+    """Which private image: the round, and its place in the batch of that round."""
+
+    round: int
+    place: int
+
+
+def gallery(result: AuditResult) -> list[Line]:
+    """The private images, then what came back under each defence, then the null: the same image in each column."""
+    positions = _positions(result)
+    shown = [_shown(defence, result.rows) for defence in dict.fromkeys(row.defence for row in result.rows)]
+    lines = [_originals(result, positions)]
+    lines += [
+        Line(humanise(row.defence), _found(row), row.verdict, _tiles(row.records, positions, humanise(row.defence)))
+        for row in shown
+        if any(record.pictures.reconstructions is not None for record in row.records)
+    ]
+    # The undefended row first: its null is the one that the leak stands out from.
+    control = next((row for row in sorted(shown, key=lambda row: row.defence not in UNDEFENDED) if row.nulls), None)
+    if control is not None and len(lines) > 1:
+        lines.append(
+            Line(
+                "Null",
+                "same attack on an unrelated update: what it draws when there is nothing to find",
+                None,
+                _tiles(control.nulls, positions, "the null"),
+            )
+        )
+    return [line for line in lines if line.tiles]
+
+
+def aspect_ratio(result: AuditResult) -> str:
+    """Width to height of the images, as CSS writes it."""
+    shapes: Iterable[Tensor | None] = (
+        images
+        for row in result.rows
+        for record in row.records
+        for images in (record.pictures.originals, record.pictures.reconstructions)
+    )
+    first = next((images for images in shapes if images is not None), None)
+    return "1 / 1" if first is None else f"{first.shape[-1]} / {first.shape[-2]}"
 
 
 class Tick(NamedTuple):
@@ -76,7 +141,9 @@ class Axes:
     def ticks(self) -> list[Tick]:
         """The powers of ten, or as many of them as fit."""
         stride = max(1, -(-(self.highest - self.lowest) // 4))
-        return [Tick(self._y(10.0**power), f"{10.0**power:g}") for power in range(self.lowest, self.highest + 1, stride)]
+        return [
+            Tick(self._y(10.0**power), f"{10.0**power:g}") for power in range(self.lowest, self.highest + 1, stride)
+        ]
 
     def _x(self, step: int) -> float:
         return self.width * step / max(self.steps - 1, 1)
@@ -87,3 +154,71 @@ class Axes:
 
 def _drawable(loss: float) -> bool:
     return math.isfinite(loss) and loss > 0
+
+
+def _found(row: Row) -> str:
+    measurement = row.measurements.get("identification")
+    measured = measurement is not None and measurement.measured
+    return f"{share(row)} identified by {row.attack}" if measured else f"by {row.attack}"
+
+
+def _shown(defence: str, rows: Iterable[Row]) -> Row:
+    own = [row for row in rows if row.defence == defence]
+    return leakiest([row for row in own if any(map(_recovered, row.records))] or own)
+
+
+def _recovered(record: Record) -> bool:
+    images = record.pictures.reconstructions
+    return images is not None and bool(torch.isfinite(images).flatten(1).all(dim=1).any())
+
+
+def _positions(result: AuditResult) -> list[Position]:
+    lengths: dict[int, int] = {}
+    for row in result.rows:
+        for record in row.records:
+            pictures = record.pictures
+            images = pictures.originals if pictures.originals is not None else pictures.reconstructions
+            lengths[record.round] = max(lengths.get(record.round, 0), 0 if images is None else len(images))
+    return [Position(number, place) for number in sorted(lengths) for place in range(lengths[number])]
+
+
+def _originals(result: AuditResult, positions: Sequence[Position]) -> Line:
+    truths = {
+        record.round: record.pictures.originals
+        for row in result.rows
+        for record in row.records
+        if record.pictures.originals is not None
+    }
+    tiles = tuple(
+        Tile(data_uri(truths[number][index]), f"Private image {column}", f"image {column}")
+        for column, (number, index) in enumerate(positions, start=1)
+        if number in truths and index < len(truths[number])
+    )
+    return Line("Private images", "what should have stayed on the device", None, tiles)
+
+
+def _tiles(records: Iterable[Record], positions: Sequence[Position], whose: str) -> tuple[Tile, ...]:
+    by_round = {record.round: record for record in records}
+    return tuple(
+        _tile(by_round[number], index, f"Reconstruction of image {column}, {whose}")
+        if number in by_round
+        else Tile(None, "not run", "")
+        for column, (number, index) in enumerate(positions, start=1)
+    )
+
+
+def _tile(record: Record, index: int, words: str) -> Tile:
+    images = record.pictures.reconstructions
+    source = data_uri(images[index]) if images is not None and index < len(images) else None
+    if source is None:
+        return Tile(None, "nothing recovered", "")
+    psnr = _score(record, "psnr", index)
+    caption = "" if psnr is None else f"{psnr:.1f} dB"
+    return Tile(
+        source, f"{words}, PSNR {caption or NOT_MEASURED}", caption, _score(record, "identification", index) == 1
+    )
+
+
+def _score(record: Record, name: str, index: int) -> float | None:
+    scores = record.scores.get(name, ())
+    return scores[index] if index < len(scores) and not math.isnan(scores[index]) else None

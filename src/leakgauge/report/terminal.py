@@ -1,18 +1,15 @@
-"""An audit in words: the headline, who stopped what, and the table for the console."""
+"""An audit in words: the headline, and the table for the console."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from rich import box
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from leakgauge.audit.result import AuditResult, Measurement, Row, Verdict
+from leakgauge.audit.result import AuditResult, Row, Verdict
 from leakgauge.types import Outcome
 
 UNDEFENDED = ("none", "NoDefence()")
@@ -21,7 +18,7 @@ UNDEFENDED = ("none", "NoDefence()")
 NOT_MEASURED = "not measured"
 
 _DID_NOT_RUN = {Outcome.NOT_APPLICABLE: "not applicable", Outcome.MISSING_KNOWLEDGE: "missing knowledge"}
-_NAMES_OF_PEOPLE = {"gaussian": "Gaussian", "laplace": "Laplace"}
+_PEOPLE = {"gaussian": "Gaussian", "laplace": "Laplace"}
 _LEAKS = (Verdict.LEAKS, Verdict.LEAKS_PARTLY)
 _COLOURS = {
     Verdict.LEAKS: "bold red",
@@ -29,3 +26,263 @@ _COLOURS = {
     Verdict.NO_LEAK_FOUND: "bold green",
     Verdict.NOT_JUDGED: "dim",
 }
+
+
+Names = Callable[[Sequence[Row]], str]
+"""How a sentence calls the defences of some rows."""
+
+
+def standings(result: AuditResult) -> list[Row]:
+    """For each defence the row that it is judged by, in the order of the rows."""
+    defences = dict.fromkeys(row.defence for row in result.rows)
+    return [leakiest([row for row in result.rows if row.defence == defence]) for defence in defences]
+
+
+def headline(result: AuditResult) -> tuple[str, ...]:
+    """What was found, most important sentence first; never more than the rows support."""
+    everyone = standings(result)
+    if all(row.verdict is Verdict.NOT_JUDGED for row in everyone):
+        return "Leakage was not measured.", _why_not_judged(result.rows)
+    called = _short_names([row.defence for row in everyone])
+
+    def names(rows: Sequence[Row]) -> str:
+        return _listed([called[row.defence] for row in rows])
+
+    bare = next((row for row in everyone if row.defence in UNDEFENDED), None)
+    defended = [row for row in everyone if row.defence not in UNDEFENDED]
+    if bare is None or bare.verdict is Verdict.NOT_JUDGED:
+        sentences = _without_comparison(defended, names, audited=bare is not None)
+    elif bare.verdict in _LEAKS:
+        sentences = _of_a_leak(bare, defended, names)
+    else:
+        sentences = _of_no_leak(defended, names)
+    if unjudged := [row for row in defended if row.verdict is Verdict.NOT_JUDGED]:
+        sentences.append(f"{_capital(names(unjudged))} {'was' if len(unjudged) == 1 else 'were'} not judged.")
+    if by_chance := [row for row in everyone if row.verdict is Verdict.NO_LEAK_FOUND and identified(row)]:
+        shares = _listed([f"{share(row)} with {called[row.defence]}" for row in by_chance])
+        sentences.append(f"Still picked out, but no more often than chance or the null explains: {shares}.")
+    return tuple(sentences)
+
+
+def humanise(defence: str, *, options: bool = True) -> str:
+    """A defence as a person would write it.
+
+    >>> humanise("clipping:max_norm=1+gaussian_noise:std=0.01")
+    'Clipping (max_norm 1) + Gaussian noise (std 0.01)'
+    >>> humanise("Chain(defences=(Clipping(max_norm=1.0), Pruning(keep=0.1)))", options=False)
+    'Clipping + pruning'
+    """
+    return _capital(_plain_name(defence, options=options))
+
+
+def gravest(verdicts: Iterable[Verdict]) -> Verdict:
+    return min(verdicts, key=list(Verdict).index, default=Verdict.NOT_JUDGED)
+
+
+def leakiest(rows: Sequence[Row]) -> Row:
+    """The row with the gravest verdict, the first of several."""
+    # Not simply the first row: one attack may identify more only because its null does, while another one leaks.
+    return next(row for row in rows if row.verdict is gravest(one.verdict for one in rows))
+
+
+def ran(row: Row) -> bool:
+    """Whether the attack had anything to work on."""
+    return row.outcome not in _DID_NOT_RUN or any(one.measured for one in row.measurements.values())
+
+
+def left_out(result: AuditResult) -> list[str]:
+    """One line for each attack that could not run and why; defences are named only where it ran with others."""
+    reasons: dict[str, list[str]] = {}
+    for row in result.rows:
+        if not ran(row):
+            reasons.setdefault(f"{row.attack}: {_DID_NOT_RUN[row.outcome]}: {row.reason}", []).append(row.defence)
+    everywhere = len({row.defence for row in result.rows})
+    return [
+        line if len(defences) == everywhere else f"{line} (with {_listed([_plain_name(one) for one in defences])})"
+        for line, defences in reasons.items()
+    ]
+
+
+def table(result: AuditResult) -> Table:
+    """The rows side by side, each number above its null; made for a console of 100 columns."""
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 1, 0), caption_justify="left")
+    grid.add_column("defence", overflow="fold", min_width=14)
+    grid.add_column("attack", overflow="fold", min_width=9)
+    for name, width in (("verdict", 7), ("identified", 10)):
+        grid.add_column(name, min_width=width)
+    for name, width in (("PSNR", 9), ("SSIM", 9), ("LPIPS\nalex", 8), ("worst\nPSNR", 7), ("time", 5)):
+        grid.add_column(name, justify="right", min_width=width)
+    for row in filter(ran, result.rows):
+        grid.add_row(
+            Text(_broken(row.defence)),
+            Text(_broken(row.attack)),
+            Text("\n".join(row.verdict.value.rsplit(" ", 1)), _COLOURS[row.verdict]),
+            _identified(row),
+            _beside_null(row, "psnr", lambda value, unit: f"{value:.1f}{unit}"),
+            _beside_null(row, "ssim", lambda value, unit: f"{value:.2f}{unit}"),
+            _beside_null(row, "lpips_alex", lambda value, unit: f"{value:.2f}{unit}"),
+            _worst(row),
+            f"{row.seconds:.0f} s" if row.seconds >= 10 else f"{row.seconds:.1f} s",
+        )
+    if unable := left_out(result):
+        grid.caption = Text("\n".join(unable), "dim")
+    return grid
+
+
+def identified(row: Row) -> int:
+    """How many private images the attack picked out of the crowd."""
+    measurement = row.measurements.get("identification")
+    return round(measurement.attack.mean * measurement.attack.count) if measurement and measurement.measured else 0
+
+
+def victims(row: Row) -> int:
+    """How many private images there were to pick out."""
+    measurement = row.measurements.get("identification")
+    return max(row.victims, measurement.attack.count if measurement else 0)
+
+
+def share(row: Row, *, of: str = "") -> str:
+    """How many private images were picked out, of how many."""
+    counted = f"{identified(row)} of {victims(row)}"
+    return f"{counted} {of}{'' if victims(row) == 1 else 's'}" if of else counted
+
+
+def percent(low: float, high: float) -> str:
+    """A proportion's interval.
+
+    >>> percent(0.5101, 1.0)
+    '51–100 %'
+    """
+    return f"{100 * low:.0f}–{100 * high:.0f} %"
+
+
+def _of_a_leak(bare: Row, defended: Sequence[Row], names: Names) -> list[str]:
+    part = "part of its data: " if bare.verdict is Verdict.LEAKS_PARTLY else ""
+    sentences = [f"This update gave away {part}{share(bare, of='private image')}."]
+    leaking, clean = _leaking(defended), _clean(defended)
+    lessened = [row for row in leaking if identified(row) / victims(row) < identified(bare) / victims(bare)]
+    useless = [row for row in leaking if row not in lessened]
+    if clean:
+        sentences.append(f"What stopped it: {names(clean)}.")
+    elif leaking:
+        sentences.append("No defence that was tried stopped it.")
+    elif not defended:
+        sentences.append("No defence was tried.")
+    if lessened:
+        shares = _listed([share(row) for row in lessened])
+        sentences.append(f"{_capital(names(lessened))} lessened it but did not stop it ({shares}).")
+    if useless:
+        sentences.append(f"{_capital(names(useless))} did not help.")
+    return sentences
+
+
+def _of_no_leak(defended: Sequence[Row], names: Names) -> list[str]:
+    if leaking := _leaking(defended):
+        shares = _listed([f"{share(row, of='private image')} with {names([row])}" for row in leaking])
+        return [
+            f"No leak was found without a defence, yet this update gave away {shares}.",
+            "Read both as what these attacks happened to find, not as the work of a defence.",
+        ]
+    if _clean(defended):
+        return ["No leak was found, undefended or defended."]
+    return ["No leak was found in the undefended update.", *([] if defended else ["No defence was tried."])]
+
+
+def _without_comparison(defended: Sequence[Row], names: Names, *, audited: bool) -> list[str]:
+    undefended = f"The undefended update was not {'judged' if audited else 'audited'}"
+    sentences = [
+        f"With {names([row])}, this update gave away {share(row, of='private image')}." for row in _leaking(defended)
+    ]
+    if clean := _clean(defended):
+        sentences.append(f"No leak was found with {names(clean)}.")
+        return [*sentences, f"{undefended}, so this does not show that a defence stopped anything."]
+    return [*sentences, f"{undefended}, so whether a defence helped is unknown."]
+
+
+def _leaking(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.verdict in _LEAKS]
+
+
+def _clean(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row.verdict is Verdict.NO_LEAK_FOUND]
+
+
+def _why_not_judged(rows: Sequence[Row]) -> str:
+    pictures = [record.pictures for row in rows for record in row.records]
+    if not rows:
+        return "No attack has finished."
+    if not any(map(ran, rows)):
+        return "No attack could be run on this update."
+    if all(one.originals is None for one in pictures):
+        return "The private images are not known here, so what came back cannot be compared with them."
+    if any(one.measured for row in rows for name, one in row.measurements.items() if name != "label_recall"):
+        return "There was no crowd of other images to pick the private ones from."
+    return "No attack returned an image."
+
+
+def _plain_name(defence: str, *, options: bool = True) -> str:
+    if defence in UNDEFENDED:
+        return "no defence"
+    chained = re.fullmatch(r"Chain\(defences=\((.*?),?\)\)", defence)
+    if chained:
+        return " + ".join(_plain_name(part, options=options) for part in re.split(r"(?<=\)), ", chained[1]))
+    written = re.fullmatch(r"(\w+)\((.*)\)", defence)
+    if written:
+        return _part(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", written[1]), written[2].replace(", ", ","), options)
+    return " + ".join(
+        _part(name, rest, options) for name, _, rest in (part.partition(":") for part in defence.split("+"))
+    )
+
+
+def _part(name: str, settings: str, options: bool) -> str:
+    plain = [word if word.isupper() else word.lower() for word in name.split("_")] if name.isidentifier() else [name]
+    words = " ".join(_PEOPLE.get(word, word) for word in plain)
+    return f"{words} ({settings.replace('=', ' ').replace(',', ', ')})" if settings and options else words
+
+
+def _short_names(defences: Sequence[str]) -> dict[str, str]:
+    """Without settings, unless two defences would then be called the same."""
+    short = {defence: _plain_name(defence, options=False) for defence in defences}
+    return {
+        defence: name if list(short.values()).count(name) == 1 else _plain_name(defence)
+        for defence, name in short.items()
+    }
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _broken(specification: str) -> str:
+    """Over several lines, so that no word is cut: each part of a chain, and the settings of each part."""
+    return specification.replace("+", "\n+").replace(":", ":\n  ")
+
+
+def _identified(row: Row) -> Text:
+    measurement = row.measurements.get("identification")
+    if measurement is None or not measurement.measured:
+        return _not_measured()
+    seen = measurement.attack
+    return Text(f"{identified(row)}/{seen.count}\n").append(percent(seen.low, seen.high), "dim")
+
+
+def _beside_null(row: Row, name: str, number: Callable[[float, str], str]) -> Text:
+    measurement = row.measurements.get(name)
+    if measurement is None or not measurement.measured:
+        return _not_measured()
+    unit = f" {measurement.unit}" if measurement.unit else ""
+    text = Text(number(measurement.attack.mean, unit))
+    return text.append(f"\nnull {number(measurement.null.mean, '')}", "dim") if measurement.null.count else text
+
+
+def _worst(row: Row) -> Text:
+    measurement = row.measurements.get("psnr")
+    return Text(f"{measurement.attack.worst:.1f} dB") if measurement and measurement.measured else _not_measured()
+
+
+def _not_measured() -> Text:
+    return Text(NOT_MEASURED.replace(" ", "\n"), "dim")

@@ -56,7 +56,11 @@ class GradientMatching:
         ).to(device=observation.state.device, dtype=observation.state.dtype)
         evaluator = plan_evaluation(problem, self.differentiation, self.parametrisation.decode(start).detach())
         search = self._minimise(lambda variables: self._loss(evaluator.evaluate, variables), start, progress)
-        facts = {"route": evaluator.route, "steps": len(search.trace), "restarts": self.restarts}
+        facts: dict[str, str | int | float] = {
+            "route": evaluator.route,
+            "steps": len(search.trace),
+            "restarts": self.restarts,
+        }
         if search.outcome is Outcome.NON_FINITE:
             return Reconstruction(None, problem.labels, search.outcome, search.trace, facts)
         with torch.no_grad():
@@ -97,9 +101,7 @@ class GradientMatching:
             (gradient,) = torch.autograd.grad(images, leaf, grad_outputs=gradient)
         return ValueAndGradient(value, gradient)
 
-    def _minimise(
-        self, evaluate: Callable[[Tensor], ValueAndGradient], start: Tensor, progress: Progress
-    ) -> _Search:
+    def _minimise(self, evaluate: Callable[[Tensor], ValueAndGradient], start: Tensor, progress: Progress) -> _Search:
         optimiser = self.optimiser
         state = optimiser.start(start, self.parametrisation.box)
         best = start.clone()

@@ -1,4 +1,4 @@
-"""How d(matching loss)/d(images) is taken: several routes to the same derivative, checked against each other in float64.
+"""How d(matching loss)/d(images) is taken: several routes to one derivative, checked against each other in float64.
 
 Write g(x) for the candidate's update and D for the distance; v = dD/dg. Then dD/dx = d/dx <g(x), v>, and when g is a
 gradient of the loss L this is also the derivative of grad_x L(params + e v, x) at e = 0: one reverse pass in x under a
@@ -112,6 +112,7 @@ class ForwardOverReverse(Differentiation):
 
         params = dict(state.params)
         direction, value = grad_and_value(residual)(grad(loss)(params, images))
+        gradient: Tensor
         _, gradient = jvp(lambda moved: grad(loss, argnums=1)(moved, images), (params,), (direction,))
         return ValueAndGradient(value.detach(), gradient.detach())
 
@@ -243,7 +244,8 @@ def _residual(problem: MatchingProblem) -> Callable[[ParamTree], Tensor]:
         local_update = local_update.inner
     if not isinstance(local_update, FedSGD):
         raise UnsupportedModel(
-            f"This differentiation route needs an update that is one gradient, not {local_update!r}; use DoubleBackward()."
+            f"This differentiation route needs an update that is one gradient, not {local_update!r}; "
+            "use DoubleBackward()."
         )
 
     def residual(gradient: ParamTree) -> Tensor:

@@ -48,7 +48,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Cosine:
-    """1 - <a, b> / (|a| |b|), one angle over all tensors [Geiping et al., 2020, Eq. 4]; blind to the update's length."""
+    """1 - <a, b> / (|a| |b|), one angle over all tensors [Geiping et al., 2020, Eq. 4]; blind to length."""
 
     weighting: Weighting = Uniform()
 

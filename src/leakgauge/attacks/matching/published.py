@@ -8,7 +8,7 @@ from leakgauge.attacks.matching.optimisers import LBFGS, SignedAdam, StepDecay
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import AnisotropicTotalVariation, TotalVariation
 
-# The papers work in normalised pixels; LeakGauge in [0, 1]. With a standard deviation of 0.25 one unit there is 0.25 here.
+# The papers work in normalised pixels, LeakGauge in [0, 1]: at a standard deviation of 0.25 one unit there is 0.25 here.
 _UNIT = 0.25
 
 
@@ -30,12 +30,12 @@ def idlg(steps: int = 300, restarts: int = 1) -> GradientMatching:
     )
 
 
-def quasi_newton(tv_weight: float = 1e-3, steps: int = 400, restarts: int = 1) -> GradientMatching:
+def quasi_newton(tv_weight: float = 1e-3, steps: int = 1_000, restarts: int = 1) -> GradientMatching:
     """Cosine distance and smooth total variation, minimised by L-BFGS on the pixel box: strongest on smooth models."""
     return GradientMatching(
         objective=Cosine(),
         priors=(TotalVariation(tv_weight),),
-        parametrisation=Pixels(spread=0.02),
+        parametrisation=Pixels(spread=0.1),
         optimiser=LBFGS(steps=steps),
         restarts=restarts,
     )

@@ -1,0 +1,275 @@
+"""The command line: thin, so that everything it does can be done from Python."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from leakgauge.errors import InvalidCase, LeakGaugeError
+from leakgauge.version import VERSION
+
+app = typer.Typer(
+    help="Measure what a federated-learning update gives away, and which defence stops it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for results and the report.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of data, client and attack.")]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option("--fail-above", help="metric=limit; exit with 1 when any row leaks more, e.g. identification=0.5."),
+]
+
+
+@app.command()
+def audit(
+    config: Annotated[Path | None, typer.Argument(help="A .toml or .json plan; options override it.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="photos, digits, cifar10, npz:file='x.npz', ...")] = None,
+    data_root: Annotated[str | None, typer.Option(help="Folder that holds the dataset's files.")] = None,
+    model: Annotated[str | None, typer.Option(help="A catalogue model, or package.module:factory.")] = None,
+    state: Annotated[str | None, typer.Option(help="Weights of the model, as .safetensors.")] = None,
+    train_steps: Annotated[int | None, typer.Option(help="Train the model this much first.")] = None,
+    mode: Annotated[str | None, typer.Option(help="The client's mode: eval or train (BatchNorm, dropout).")] = None,
+    local_update: Annotated[str | None, typer.Option(help="fedsgd, or fedavg:epochs=1,batch_size=2,...")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Private images per update.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many updates, each of other images.")] = None,
+    defence: Annotated[list[str] | None, typer.Option(help="Repeatable; join with + to combine.")] = None,
+    attack: Annotated[list[str] | None, typer.Option(help="Repeatable.")] = None,
+    threat_model: Annotated[str | None, typer.Option(help="What the attacker knows; see `leakgauge list`.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps of each attack.")] = None,
+    distractors: Annotated[int | None, typer.Option(help="Size of the crowd an original is picked from.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    seed: SeedOption = None,
+    out: OutOption = Path("report"),
+    fail_above: LimitOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Audit one client: attack its update undefended and defended, and report what came back.
+
+    Without arguments it audits the embedded example.
+    """
+    from leakgauge.audit.api import execute
+    from leakgauge.audit.plan import Plan, prepare
+    from leakgauge.config import from_mapping, load_config
+    from leakgauge.report.progress import case_progress, training_progress
+
+    limits = _limits(fail_above)
+    plan = from_mapping(Plan, {} if config is None else load_config(config), source="plan")
+    options: dict[str, Any] = {
+        "dataset": dataset,
+        "data_root": data_root,
+        "model": model,
+        "state": state,
+        "train_steps": train_steps,
+        "mode": mode,
+        "local_update": local_update,
+        "batch_size": batch_size,
+        "rounds": rounds,
+        "defences": None if not defence else tuple(defence),
+        "attacks": None if not attack else tuple(attack),
+        "threat_model": threat_model,
+        "steps": steps,
+        "distractors": distractors,
+        "weights": weights,
+        "seed": seed,
+    }
+    plan = replace(plan, **{name: value for name, value in options.items() if value is not None})
+    console = _console()
+    with training_progress(console) as train_step:
+        prepared = prepare(plan, train_step)
+    with case_progress(console, prepared.cases) as progress_of:
+        result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
+    _finish(result, out, limits, as_json, "audit")
+
+
+@app.command()
+def invert(
+    file: Annotated[Path, typer.Argument(help="A recorded round, as .safetensors.")],
+    model: Annotated[str, typer.Option(help="package.module:factory of the model the update belongs to.")],
+    attack: Annotated[str, typer.Option(help="The attack to run.")] = "quasi_newton",
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
+    truth: Annotated[
+        Path | None, typer.Option(help=".npz with the private `images` and `labels`, to score what came back.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    seed: SeedOption = None,
+    out: OutOption = Path("inverted"),
+    fail_above: LimitOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Attack a recorded update that nobody simulated here; write the recovered images and a report."""
+    from leakgauge.audit.api import execute
+    from leakgauge.audit.inversion import Inversion, prepare_inversion
+    from leakgauge.report.images import write_images
+    from leakgauge.report.progress import case_progress
+
+    limits = _limits(fail_above)
+    prepared = prepare_inversion(
+        Inversion(
+            file=str(file),
+            model=model,
+            attack=attack,
+            steps=steps,
+            truth=None if truth is None else str(truth),
+            weights=weights,
+            seed=seed or 0,
+        )
+    )
+    console = _console()
+    with case_progress(console, prepared.cases) as progress_of:
+        result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
+    for row in result.rows:
+        for record in row.records:
+            write_images(record.pictures.reconstructions, out)
+    _finish(result, out, limits, as_json, "invert")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of an earlier audit.")] = Path("report"),
+    fail_above: LimitOption = None,
+    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the report of an earlier audit again, from its stored results."""
+    from leakgauge.audit.api import load_result
+    from leakgauge.audit.grid import standard_metrics
+
+    result = load_result(folder, standard_metrics(weights))
+    result.write_report(folder)
+    _finish(result, folder, _limits(fail_above), as_json, "report")
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str | None, typer.Argument(help="attacks, defences, ...; or `runs`, with --out.")] = None,
+    out: OutOption = Path("report"),
+    as_json: JsonFlag = False,
+) -> None:
+    """List the catalogue, or the runs kept in a folder."""
+    rows = _runs(out) if what == "runs" else _catalogue(what)
+    if as_json:
+        _print_json("list", 0, rows)
+        return
+    console = Console()
+    table = Table(box=None, header_style="bold")
+    for column in rows[0] if rows else ():
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    console.print(table)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    try:
+        app(args=None if arguments is None else list(arguments), standalone_mode=True)
+    except LeakGaugeError as error:
+        _console().print(f"[bold red]leakgauge:[/] {_escape(str(error))}", soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _console().print("[yellow]Stopped before the first result; nothing was lost.[/]")
+        sys.exit(130)
+
+
+def _finish(result: Any, out: Path, limits: dict[str, float], as_json: bool, command: str) -> None:
+    """Print the result, then let the exit code say whether a limit was exceeded."""
+    from leakgauge.report.terminal import table
+
+    exceeded = result.exceeding(limits)
+    if as_json:
+        payload = result.to_json(command)
+        _print_json(command, payload["seed"], payload["rows"], complete=result.complete, exceeded=exceeded)
+    else:
+        console = Console()
+        console.print(table(result))
+        console.print(f"Report: [bold]{_escape(str((out / 'index.html').resolve()))}[/]", soft_wrap=True)
+    for sentence in exceeded:
+        _console().print(f"[bold red]limit exceeded[/] {_escape(sentence)}", soft_wrap=True)
+    if not result.complete:
+        _console().print("[yellow]Stopped early; what had finished is kept. Run the same command to resume.[/]")
+        raise typer.Exit(130)
+    if exceeded:
+        raise typer.Exit(1)
+
+
+def _limits(texts: list[str] | None) -> dict[str, float]:
+    limits = {}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        try:
+            limits[name.strip()] = float(value)
+        except ValueError as error:
+            raise InvalidCase(f"--fail-above takes metric=number, such as identification=0.5, got {text!r}.") from error
+    return limits
+
+
+def _catalogue(what: str | None) -> list[dict[str, Any]]:
+    from leakgauge.catalogue import CATALOGUE
+
+    if what is not None and what not in CATALOGUE:
+        raise InvalidCase(f"There is no {what!r} to list; choose from {', '.join((*CATALOGUE, 'runs'))}.")
+    return [
+        {"kind": kind, "name": name, "options": _signature(part), "what": _summary(part)}
+        for kind, table in CATALOGUE.items()
+        if what in (None, kind)
+        for name, part in table.items()
+    ]
+
+
+def _signature(part: Callable[..., Any]) -> str:
+    import inspect
+
+    if part.__name__ == "<lambda>":
+        return ""
+    parameters = inspect.signature(part).parameters.values()
+    return ", ".join(p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in parameters)
+
+
+def _summary(part: Callable[..., Any]) -> str:
+    if part.__name__ == "<lambda>":
+        return str(part().source)
+    return (part.__doc__ or "").strip().splitlines()[0]
+
+
+def _runs(folder: Path) -> list[dict[str, Any]]:
+    from leakgauge.audit.store import FolderStore
+
+    store = FolderStore.open(folder)
+    return [
+        {
+            "id": run["id"],
+            "started": run["started"],
+            "finished": sum(store.get(key) is not None for key in run["keys"]),
+            "cases": len(run["keys"]),
+            "seed": run["description"].get("seed"),
+            "model": run["description"].get("model"),
+        }
+        for run in store.runs()
+    ]
+
+
+def _print_json(command: str, seed: int, rows: list[dict[str, Any]], **more: Any) -> None:
+    payload = {"command": command, "version": VERSION, "seed": seed, "rows": rows, **more}
+    sys.stdout.write(json.dumps(payload, allow_nan=False) + "\n")
+
+
+def _console() -> Console:
+    return Console(stderr=True)
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
