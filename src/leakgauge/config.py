@@ -13,7 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from torch import nn
 
@@ -73,14 +73,16 @@ def load_config(path: Path) -> dict[str, Any]:
     """The keys of a .toml or .json file."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"Cannot read the configuration {path}: {error}; check the path.") from error
+    except OSError as error:
+        raise InvalidFile(f"Cannot read the configuration {path}: {error.strerror}; check the path.") from error
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"The configuration {path} is not text in UTF-8; give a .toml or .json file.") from error
     try:
         values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidFile(f"The configuration {path} cannot be parsed ({error}); correct it.") from error
     if not isinstance(values, dict):
-        raise InvalidFile(f"The configuration {path} must be a table of keys, got a {type(values).__name__}.")
+        raise InvalidFile(f"The configuration {path} holds a {type(values).__name__}; write a table of keys.")
     return values
 
 
@@ -88,43 +90,60 @@ def import_factory(reference: str) -> nn.Module:
     """The module built by ``package.module:factory``, imported from the working folder or the environment."""
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
-        raise InvalidCase(f"The model {reference!r} must be a catalogue name or package.module:factory.")
+        raise InvalidCase(f"The model {reference!r} names no factory; write package.module:factory.")
     if (here := os.getcwd()) not in sys.path:
         sys.path.insert(0, here)
+    # The user's own code may fail in any way; what it says is the cause.
     try:
         factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         raise InvalidCase(
-            f"The model factory {reference!r} cannot be imported ({error}); check its name and run from its folder."
+            f"The model factory {reference!r} cannot be imported ({_cause(error)}); "
+            "check its name and run from its folder."
         ) from error
+    if isinstance(factory, nn.Module):
+        raise InvalidCase(f"{reference!r} is a model; name a function that builds it, so that it can be built anew.")
     try:
         model = factory()
-    except TypeError as error:
-        raise InvalidCase(f"The model factory {reference!r} must work without arguments ({error}).") from error
+    except Exception as error:
+        raise InvalidCase(
+            f"The model factory {reference!r} must be callable without arguments, but failed ({_cause(error)}); "
+            "wrap it in a function that needs none."
+        ) from error
     if not isinstance(model, nn.Module):
-        raise InvalidCase(f"The model factory {reference!r} returned a {type(model).__name__}, not a torch.nn.Module.")
+        raise InvalidCase(
+            f"The model factory {reference!r} returned a {type(model).__name__}; let it return a torch.nn.Module."
+        )
     return model
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong, in one line."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _options(rest: str, text: str) -> dict[str, Any]:
     if not rest:
         return {}
     try:
-        # Parsed as the arguments of a call, so that numbers, strings and tuples read as in Python; nothing is evaluated.
+        # Parsed as the arguments of a call, so that values read as in Python; nothing is evaluated.
         parsed = ast.parse(f"f({rest})", mode="eval").body
-        assert isinstance(parsed, ast.Call)
-        if parsed.args:
+        if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name) or parsed.args:
             raise ValueError("options need names")
         return {str(word.arg): _literal(word.value) for word in parsed.keywords}
-    except (SyntaxError, ValueError) as error:
-        raise InvalidCase(f"Cannot read the options of {text!r} ({error}); write name:option=value.") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        cause = error.msg if isinstance(error, SyntaxError) else _cause(error)
+        raise InvalidCase(f"Cannot read the options of {text!r} ({cause}); use name:option=value.") from error
 
 
 def _literal(node: ast.expr) -> Any:
     """A Python literal; a bare word is text, except inf."""
     if isinstance(node, ast.Name):
         return float("inf") if node.id == "inf" else node.id
-    return ast.literal_eval(node)
+    try:
+        return ast.literal_eval(node)
+    except ValueError as error:
+        raise ValueError("a value must be a number, a text or a list") from error
 
 
 def _coerce(value: Any, hint: Any, what: str) -> Any:
@@ -136,8 +155,10 @@ def _coerce(value: Any, hint: Any, what: str) -> Any:
     allowed = {float: float, int: int, str: str, bool: bool}.get(hint)
     if allowed is not None and (not isinstance(value, allowed) or (allowed is int and isinstance(value, bool))):
         raise InvalidCase(f"The option {what} must be of type {allowed.__name__}, got {value!r}.")
-    if "tuple" in str(hint) and not isinstance(value, tuple) and value is not None:
-        raise InvalidCase(f"The option {what} must be a list, got {value!r}.")
+    if "tuple" in str(hint) and value is not None:
+        if not isinstance(value, tuple):
+            raise InvalidCase(f"The option {what} must be a list, got {value!r}.")
+        value = tuple(_coerce(item, next(iter(get_args(hint)), Any), what) for item in value)
     if hint == int | None and value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise InvalidCase(f"The option {what} must be a whole number, got {value!r}.")
     if hint == str | None and value is not None and not isinstance(value, str):

@@ -32,6 +32,8 @@ def atomic_path(target: Path) -> Iterator[Path]:
         yield temporary
         os.chmod(temporary, 0o644)  # mkstemp is private; a report is to be shared
         os.replace(temporary, target)
+    except (OSError, SafetensorError) as error:
+        raise InvalidFile(f"Cannot write {target}: {getattr(error, 'strerror', None) or error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -6,8 +6,10 @@ from typing import NamedTuple, Protocol
 
 from torch import Generator, Tensor
 
+from leakgauge import params as tree
+from leakgauge.errors import InvalidUpdate
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.types import Reconstruction
+from leakgauge.types import ParamTree, Reconstruction
 
 
 class Tick(NamedTuple):
@@ -38,3 +40,10 @@ class LabelAttack(Protocol):
     """Restores the labels of a batch; one label per private example."""
 
     def restore(self, observation: UpdateObservation) -> Tensor: ...
+
+
+def finite_update(observation: UpdateObservation) -> ParamTree:
+    """The observed update; nothing can be read from one that diverged."""
+    if not tree.is_finite(observation.update.params):
+        raise InvalidUpdate("The update holds NaN or infinite values; record it again from a stable training step.")
+    return observation.update.params

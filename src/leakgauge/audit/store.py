@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -19,6 +21,9 @@ CREATE TABLE IF NOT EXISTS runs (
     id INTEGER PRIMARY KEY, description TEXT NOT NULL, keys TEXT NOT NULL, started TEXT DEFAULT CURRENT_TIMESTAMP
 );
 """
+
+_PATIENCE = 30.0
+"""Seconds to wait for another process that is writing."""
 
 
 class Store(Protocol):
@@ -52,6 +57,7 @@ class FolderStore:
         store = cls(writable_folder(folder))
         writable_folder(store._tensors)
         with store._connection() as connection:
+            _write_ahead(connection)
             connection.executescript(_SCHEMA)
         return store
 
@@ -70,10 +76,13 @@ class FolderStore:
             return None
         path = self._tensors / f"{key}.safetensors"
         tensors = read_tensors(path)[0] if path.exists() else {}
-        return Record.from_json(
-            row[0],
-            Pictures(tensors.get("originals"), tensors.get("reconstructions"), tensors.get("loss_trace")),
-        )
+        pictures = Pictures(tensors.get("originals"), tensors.get("reconstructions"), tensors.get("loss_trace"))
+        try:
+            return Record.from_json(row[0], pictures)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidFile(
+                f"The result {key} in {self.folder} is damaged or from another version; choose another --out folder."
+            ) from error
 
     def put(self, record: Record) -> None:
         tensors = {name: tensor for name, tensor in vars(record.pictures).items() if tensor is not None}
@@ -105,10 +114,30 @@ class FolderStore:
     def _connection(self) -> Iterator[sqlite3.Connection]:
         path = self.folder / "audit.sqlite"
         try:
-            with closing(sqlite3.connect(path, timeout=30)) as connection, connection:
-                connection.execute("PRAGMA journal_mode=WAL")
+            with closing(sqlite3.connect(path, timeout=_PATIENCE)) as connection, connection:
                 yield connection
         except sqlite3.DatabaseError as error:
             raise InvalidFile(
                 f"The results in {path} cannot be used ({error}); choose another --out folder."
             ) from error
+
+
+def check_reachable(folder: Path) -> None:
+    """Refuse an output folder that cannot be made or written to, before any work and without making it."""
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        reason = "is not writable" if there.is_dir() else "is not a folder"
+        raise InvalidFile(f"Cannot write to {folder}: {there} {reason}; choose another folder with --out.")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch the database to its write-ahead log, which lasts; sqlite does not wait by itself if another one does so."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)

@@ -57,5 +57,5 @@ class LaplaceNoise(AdditiveNoise):
 
 
 def _require_non_negative(option: str, value: float) -> None:
-    if not value >= 0:
-        raise InvalidCase(f"{option} must be at least 0, got {value}.")
+    if not 0 <= value < float("inf"):
+        raise InvalidCase(f"{option} must be at least 0 and finite, got {value}.")

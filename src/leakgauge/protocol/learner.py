@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from leakgauge.errors import InvalidCase, UnsupportedModel
@@ -30,6 +30,8 @@ def autograd_gradient(learner: Learner, state: ModelState, batch: Batch) -> dict
     leaves = {name: p if p.requires_grad else p.detach().requires_grad_() for name, p in state.params.items()}
     with torch.enable_grad():
         loss = learner.objective(leaves, state.buffers, batch)
+        if not loss.requires_grad:
+            raise UnsupportedModel("The loss depends on no trainable parameter, so there is no update; check the model.")
         gradients = torch.autograd.grad(
             loss, list(leaves.values()), create_graph=differentiable, materialize_grads=True
         )
@@ -128,18 +130,23 @@ def learner_and_state(
     module: nn.Module, loss: LossFunction = cross_entropy, *, mode: Mode = "eval"
 ) -> tuple[Learner, ModelState]:
     """Split a module into what it computes and what it holds; the module itself is neither kept nor changed."""
-    params = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+    # Clones, so that training the module afterwards does not move the state that was sent.
+    params = {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
     if not params:
         raise InvalidCase("The model has no trainable parameter, so its update is empty; unfreeze at least one layer.")
-    frozen = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    frozen = {name: p.detach().clone() for name, p in module.named_parameters() if not p.requires_grad}
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     return Learner(_without_storage(module, mode), loss, mode), ModelState(params, {**frozen, **buffers})
 
 
 def _without_storage(module: nn.Module, mode: Mode) -> nn.Module:
-    skeleton = copy.deepcopy(module).to("meta").train(mode == "train")
+    # A twin without storage per tensor, not ``.to("meta")``, which would untie weights that two layers share.
+    twins: dict[int, Tensor] = {id(b): torch.empty_like(b, device="meta") for b in module.buffers()}
+    for p in module.parameters():
+        twins[id(p)] = nn.Parameter(torch.empty_like(p, device="meta"), requires_grad=p.requires_grad)
+    skeleton = copy.deepcopy(module, twins).train(mode == "train")
     for layer in skeleton.modules():
-        if isinstance(layer, _NormBase):
+        if isinstance(layer, _BatchNorm):
             # In train mode the layer then uses the batch's statistics without writing running ones; eval is unaffected.
             layer.track_running_stats = False
     return skeleton

@@ -30,10 +30,11 @@ class LocalUpdate(ABC):
         """What the client sends."""
         if len(batch) == 0:
             raise InvalidCase("The private batch is empty; a client needs at least one example to compute an update.")
-        with torch.no_grad():
+        with torch.no_grad(), global_stream(generator):
+            masks = torch.get_rng_state()
             statistics = learner.batch_statistics(state, batch.images) if learner.mode == "train" else None
-            with global_stream(generator):
-                params = self.run(learner, state, batch, generator=generator)
+            torch.set_rng_state(masks)  # the run then drops out what the statistics saw dropped
+            params = self.run(learner, state, batch, generator=generator)
         return Update(tree.map_tensors(Tensor.detach, params), statistics)
 
     @abstractmethod
@@ -76,9 +77,9 @@ class FedAvg(PlainUpdate):
     learning_rate: float = 0.01
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1 or self.learning_rate < 0:
+        if self.epochs < 1 or self.batch_size < 1 or not 0 <= self.learning_rate < float("inf"):
             raise InvalidCase(
-                f"FedAvg needs epochs >= 1, batch_size >= 1 and learning_rate >= 0, got {self}; correct it."
+                f"FedAvg needs epochs >= 1, batch_size >= 1 and a finite learning_rate >= 0, got {self}; correct it."
             )
 
     def compute(self, learner: Learner, state: ModelState, batch: Batch) -> ParamTree:

@@ -50,6 +50,8 @@ class RecordedRound:
         """From a client's weights before and after its local training; the update is before minus after."""
         if missing := [name for name in before if name not in after]:
             raise InvalidUpdate(f"The weights after training lack {_some(missing)}; pass both complete state dicts.")
+        if unlike := [name for name in before if before[name].shape != after[name].shape]:
+            raise InvalidUpdate(f"The weights before and after training differ in the shape of {_some(unlike)}.")
         moved = {name: value - after[name] for name, value in before.items() if value.is_floating_point()}
         return cls(before, moved, image_shape, **known)
 
@@ -100,13 +102,15 @@ def read_round(path: Path) -> RecordedRound:
     sections: dict[str, dict[str, Tensor]] = {section: {} for section in _SECTIONS}
     for key, tensor in tensors.items():
         section, _, name = key.partition(".")
-        if section not in sections:
+        if section not in sections or bool(name) == (section == "labels"):
             raise InvalidFile(f"{path} holds an unknown tensor {key!r}; write it with leakgauge.write_round.")
         sections[section][name] = tensor
     try:
         facts = _checked(json.loads(metadata.get("round", "")))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidFile(f"The metadata of {path} is damaged ({error}); write the round again.") from error
+    if unpaired := sorted(sections["batch_mean"].keys() ^ sections["batch_variance"].keys()):
+        raise InvalidFile(f"{path} lacks the batch mean or variance of {_some(unpaired)}; write the round again.")
     statistics = None
     if sections["batch_mean"]:
         statistics = BatchStatistics(sections["batch_mean"], sections["batch_variance"])
@@ -132,26 +136,26 @@ def observe(
 ) -> UpdateObservation:
     """The recorded round as an attack receives it, after checking that it fits the model."""
     learner, own = learner_and_state(module, loss, mode=recorded.mode)
-    state = ModelState(
-        _matching(recorded.state, own.params, what="state"),
-        _matching(recorded.state, own.buffers, what="state"),
-    )
-    # Clients that send whole state dicts also send how their buffers moved; the pseudo-gradient is of parameters only.
-    sent = {name: tensor for name, tensor in recorded.update.items() if name not in own.buffers}
-    update = _matching(sent, own.params, what="update")
-    if extra := [name for name in sent if name not in own.params]:
+    held = module.state_dict().keys()
+    # A state dict does not hold non-persistent buffers; the model's own stand in.
+    given = {name: buffer for name, buffer in own.buffers.items() if name not in held} | dict(recorded.state)
+    state = ModelState(_matching(given, own.params, what="state"), _matching(given, own.buffers, what="state"))
+    # Clients that send whole state dicts also send how buffers and second names of tied weights moved; the
+    # pseudo-gradient is of parameters only.
+    update = _matching(recorded.update, own.params, what="update")
+    if extra := [name for name in recorded.update if name not in held and name not in own.buffers]:
         raise InvalidUpdate(f"The update holds {_some(extra)}, which the model does not have; check the model factory.")
     for name, tensor in update.items():
         if not bool(torch.isfinite(tensor).all()):
             raise InvalidUpdate(
                 f"The update holds NaN or infinite values in {name!r}; record it from a stable training step."
             )
-    if not tree.is_finite(state.params):
+    if not tree.is_finite({**state.params, **state.buffers}):
         raise InvalidUpdate("The recorded weights hold NaN or infinite values; record the round before it diverged.")
     labels, num_examples = recorded.labels, recorded.num_examples
+    check_model(learner, state, recorded.image_shape, labels)
     if labels is not None and num_examples is None:
         num_examples = len(labels)
-    check_model(learner, state, recorded.image_shape, labels)
     if num_examples is not None and (num_examples < 1 or (labels is not None and len(labels) != num_examples)):
         raise InvalidUpdate(
             f"The round states {num_examples} examples and {'no' if labels is None else len(labels)} labels; "
@@ -185,13 +189,13 @@ def _matching(given: ParamTree, expected: Mapping[str, Tensor], *, what: str) ->
 
 
 def _checked(facts: dict[str, Any]) -> dict[str, Any]:
-    shape = tuple(int(size) for size in facts["image_shape"])
-    if len(shape) != 3 or min(shape) < 1 or max(shape) > 1 << 16:
+    shape = tuple(facts["image_shape"])
+    if len(shape) != 3 or not all(type(size) is int and 0 < size <= 1 << 16 for size in shape):
         raise ValueError(f"image_shape {shape}")
     if facts["mode"] not in get_args(Mode):
         raise ValueError(f"mode {facts['mode']!r}")
     count = facts["num_examples"]
-    if count is not None and not (isinstance(count, int) and 0 < count <= 1 << 20):
+    if count is not None and not (type(count) is int and 0 < count <= 1 << 20):
         raise ValueError(f"num_examples {count!r}")
     for name in ("local_update", "defence"):
         if facts[name] is not None and not isinstance(facts[name], str):

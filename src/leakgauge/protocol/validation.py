@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from leakgauge.errors import InvalidCase
@@ -18,17 +19,24 @@ def check_model(learner: Learner, state: ModelState, image_shape: ImageShape, la
             f"The model cannot take images of {' x '.join(map(str, image_shape))} (channels x height x width): "
             f"{str(error).splitlines()[0]}; check the image shape and the model factory."
         ) from error
-    if (
-        labels is not None
-        and labels.ndim == 1
-        and len(labels)
-        and not 0 <= int(labels.min()) <= int(labels.max()) < classes
-    ):
+    if labels is not None:
+        _check_labels(labels, classes)
+    return classes
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    if labels.ndim == 2 and labels.is_floating_point() and labels.shape[1] == classes and bool(labels.isfinite().all()):
+        return
+    if labels.ndim != 1 or labels.dtype not in (torch.int64, torch.uint8):
+        raise InvalidCase(
+            f"Labels must be whole class numbers (int64, shape n) or class probabilities (shape n x {classes}), "
+            f"got {labels.dtype} of shape {tuple(labels.shape)}; convert them."
+        )
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise InvalidCase(
             f"Labels run from {int(labels.min())} to {int(labels.max())}, but the model has {classes} classes "
             f"(0 to {classes - 1}); use a model with the right number of outputs."
         )
-    return classes
 
 
 def check_batch(learner: Learner, state: ModelState, batch: Batch) -> int:

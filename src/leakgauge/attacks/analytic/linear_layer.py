@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from leakgauge.attacks.base import LabelAttack, Progress, silent
+from leakgauge.attacks.base import LabelAttack, Progress, finite_update, silent
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import LeakGaugeError
 from leakgauge.protocol.observation import UpdateObservation, known
@@ -29,13 +29,13 @@ class LinearLayer:
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
         del generator, progress
+        update = finite_update(observation)
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         layer = facing_layer(observation)
         if layer is None:
             return _not_applicable("no biased linear layer receives the image itself")
         if num_examples != 1:
             return _not_applicable("the update mixes several images")
-        update = observation.update.params
         features = recover_input(update[f"{layer.name}.weight"], update[f"{layer.name}.bias"])
         if features is None:
             return _not_applicable("the bias update of the first layer is zero")
@@ -88,7 +88,7 @@ def facing_layer(observation: UpdateObservation) -> FacingLayer | None:
         # Eval mode, because batch statistics would couple the three probes.
         inputs = observation.learner.in_mode("eval").layer_inputs(state, probe.view(3, *shape), nn.Linear)
     for name, value in inputs.items():
-        if value.shape != (3, pixels) or f"{name}.bias" not in observation.update.params:
+        if value.shape != (3, pixels) or not {f"{name}.weight", f"{name}.bias"} <= observation.update.params.keys():
             continue
         offset, slope = value[0], value[1] - value[0]
         if bool((slope != 0).all()) and torch.allclose(offset + slope * probe[2], value[2], rtol=1e-4, atol=1e-5):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, silent
+from leakgauge.attacks.base import Progress, finite_update, silent
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 
@@ -25,7 +25,7 @@ class IDLG:
     def restore(self, observation: UpdateObservation) -> Tensor:
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         head = observation.learner.classifier(observation.state, observation.image_shape)
-        update = observation.update.params
+        update = finite_update(observation)
         name = f"{head}.bias" if f"{head}.bias" in update else f"{head}.weight"
         return labels_from_scores(update[name] if update[name].ndim == 1 else update[name].sum(dim=1), num_examples)
 

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from leakgauge import params as tree
-from leakgauge.attacks.base import LabelAttack, Progress, Tick, silent
+from leakgauge.attacks.base import LabelAttack, Progress, Tick, finite_update, silent
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.attacks.matching.differentiation import (
     Automatic,
@@ -23,7 +22,7 @@ from leakgauge.attacks.matching.objectives import Cosine, Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Parametrisation, Pixels
 from leakgauge.attacks.matching.priors import Prior
-from leakgauge.errors import InvalidCase, InvalidUpdate
+from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 
@@ -69,8 +68,7 @@ class GradientMatching:
 
     def problem(self, observation: UpdateObservation) -> MatchingProblem:
         """What is to be explained, with the labels known or restored."""
-        if not tree.is_finite(observation.update.params):
-            raise InvalidUpdate("The update holds NaN or infinite values; record it again from a stable training step.")
+        observed = finite_update(observation)
         known(observation.num_examples, "num_examples", needed_by=self)
         labels = observation.labels
         if labels is None:
@@ -79,7 +77,7 @@ class GradientMatching:
             learner=observation.learner,
             state=observation.state,
             local_update=known(observation.local_update, "local_update", needed_by=self),
-            observed=observation.update.params,
+            observed=observed,
             objective=self.objective,
             labels=labels,
         )

@@ -83,10 +83,15 @@ class DoubleBackward(Differentiation):
             update = problem.update(leaf)
             # Taking v first keeps the distance out of the second-order graph.
             value, direction = _direction(problem.distance, update)
-            gradient = torch.autograd.grad(
-                list(update.values()), leaf, grad_outputs=list(direction.values()), materialize_grads=True
+            (gradient,) = torch.autograd.grad(
+                list(update.values()), leaf, grad_outputs=list(direction.values()), allow_unused=True
             )
-        return ValueAndGradient(value, gradient[0])
+        if gradient is None:
+            raise UnsupportedModel(
+                "The model cuts its parameters off from the images (by detach or a whole-number operation), so their "
+                "update has no derivative; use an analytic attack."
+            )
+        return ValueAndGradient(value, gradient)
 
     def many(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> ValueAndGradient:
         functional = problem.functional()
@@ -112,8 +117,7 @@ class ForwardOverReverse(Differentiation):
 
         params = dict(state.params)
         direction, value = grad_and_value(residual)(grad(loss)(params, images))
-        gradient: Tensor
-        _, gradient = jvp(lambda moved: grad(loss, argnums=1)(moved, images), (params,), (direction,))
+        gradient = jvp(lambda moved: grad(loss, argnums=1)(moved, images), (params,), (direction,))[1]
         return ValueAndGradient(value.detach(), gradient.detach())
 
     def many(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> ValueAndGradient:
@@ -163,7 +167,7 @@ class Automatic(Differentiation):
             try:
                 route.one(problem, images)
             except (RuntimeError, NotImplementedError, UnsupportedModel) as error:
-                refusals.append(f"{type(route).__name__}: {str(error).splitlines()[0]}")
+                refusals.append(f"{type(route).__name__}: {str(error).splitlines()[0].rstrip('.')}")
             else:
                 return route
         raise UnsupportedModel(

@@ -54,8 +54,9 @@ class Cosine:
 
     def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor:
         left, right = _weighted(candidate, self.weighting), _weighted(observed, self.weighting)
-        squares = tree.dot(left, left) * tree.dot(right, right)
-        return 1 - tree.dot(left, right) / squares.clamp_min(_TINY).sqrt()
+        # The lengths one by one: the product of their squares underflows in float32 for updates shorter than 1e-8.
+        lengths = tree.dot(left, left).clamp_min(_TINY).sqrt() * tree.dot(right, right).clamp_min(_TINY).sqrt()
+        return 1 - tree.dot(left, right) / lengths
 
 
 @dataclass(frozen=True)

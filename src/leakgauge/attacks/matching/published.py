@@ -8,7 +8,7 @@ from leakgauge.attacks.matching.optimisers import LBFGS, SignedAdam, StepDecay
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import AnisotropicTotalVariation, TotalVariation
 
-# The papers work in normalised pixels, LeakGauge in [0, 1]: at a standard deviation of 0.25 one unit there is 0.25 here.
+# The papers work in normalised pixels, LeakGauge in [0, 1]: at a standard deviation of 0.25 a unit there is 0.25 here.
 _UNIT = 0.25
 
 

@@ -1,0 +1,38 @@
+# make demo   audit the embedded example and write report/index.html
+# make test   run the whole test suite
+# make check  lint, types and the import contract
+VENV ?= .venv
+PYTHON ?= python3
+PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
+
+.PHONY: demo test check speed clean
+
+demo: $(VENV)/.installed
+	$(VENV)/bin/leakgauge audit --out report
+
+# One thread per worker: two workers with two threads each wait for one another.
+test: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist worksteal
+
+check: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
+
+speed: $(VENV)/.installed
+	$(VENV)/bin/python benchmarks/speed.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) report build dist

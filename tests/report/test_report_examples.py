@@ -1,0 +1,111 @@
+"""Audits of which the verdict is known, made of records as the pipeline leaves them, for all report tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from leakgauge.audit.plan import Plan
+from leakgauge.audit.record import Pictures, Record
+from leakgauge.audit.result import AuditResult, Verdict, summarise_records
+from leakgauge.audit.run import Metrics
+from leakgauge.metrics import PSNR, SSIM, Identification, LabelRecall
+from leakgauge.protocol.threat_model import Fact
+from leakgauge.types import Outcome
+
+METRICS: Metrics = {
+    "psnr": PSNR(),
+    "ssim": SSIM(),
+    "identification": Identification(),
+    "label_recall": LabelRecall(),
+    "lpips_alex": None,
+    "lpips_vgg": None,
+}
+PLAN = {
+    "dataset": "photos",
+    "model": "compact",
+    "batch_size": 8,
+    "rounds": 1,
+    "defences": ("none", "clipping:max_norm=1"),
+    "attacks": ("quasi_newton",),
+    "threat_model": "informed",
+    "distractors": 99,
+    "weights": None,
+    "seed": 3,
+    "version": "1.2.3",
+    "accuracy": 0.75,
+    "victims": [[0, 1]],
+    "class_names": ["cat", "dog"],
+}
+HITS = {Verdict.LEAKS: 8, Verdict.LEAKS_PARTLY: 3, Verdict.NO_LEAK_FOUND: 0}
+"""Of eight private images."""
+
+
+def record(defence: str = "none", hits: int | None = 8, size: int = 8, **changes: Any) -> Record:
+    """One finished case: ``hits`` of ``size`` private images identified, or none judged."""
+    generator = torch.Generator().manual_seed(len(defence) + (hits or 0))
+    missing = (math.nan,) * size
+    made = Record(
+        key="key",
+        round=0,
+        defence=defence,
+        defence_repr="FedSGD()",
+        attack="quasi_newton",
+        attack_repr="GradientMatching(steps=400)",
+        null=False,
+        seed=3,
+        batch_size=size,
+        outcome=Outcome.STEPS_EXHAUSTED,
+        reason=Outcome.STEPS_EXHAUSTED.value,
+        scores={
+            "psnr": tuple(10.0 + place for place in range(size)),
+            "ssim": (0.25,) * size,
+            "identification": missing if hits is None else (1.0,) * hits + (0.0,) * (size - hits),
+            "label_recall": missing,
+            "lpips_alex": missing,
+            "lpips_vgg": missing,
+        },
+        chance=math.nan if hits is None else 0.05,
+        facts={"route": "DoubleBackward", "steps": 400, "loss": 0.041088},
+        ledger=(
+            Fact("labels", False, "hidden; the attack has to restore them"),
+            Fact("defence", True, f"{defence}: known to the attacker"),
+        ),
+        seconds=12.5,
+        environment={"leakgauge": "1.2.3", "torch": "2.13.0"},
+        pictures=Pictures(
+            torch.rand(size, 3, 8, 8, generator=torch.Generator().manual_seed(1)),
+            torch.rand(size, 3, 8, 8, generator=generator),
+            torch.logspace(0, -3, 50),
+        ),
+    )
+    return replace(made, **changes)
+
+
+def null_of(case: Record) -> Record:
+    scores = {**case.scores, "psnr": (9.0,) * 8, "identification": (0.0,) * 8}
+    return replace(case, null=True, scores=scores, pictures=replace(case.pictures, loss_trace=None))
+
+
+def audit_of(records: Sequence[Record], description: Mapping[str, Any] = PLAN, *, complete: bool = True) -> AuditResult:
+    return summarise_records(records, METRICS, description, complete=complete)
+
+
+def audit(verdicts: Mapping[str, Verdict], description: Mapping[str, Any] = PLAN) -> AuditResult:
+    """An audit in which the defences come out as told."""
+    cases = [record(defence, HITS.get(verdict)) for defence, verdict in verdicts.items()]
+    return audit_of([*cases, *map(null_of, cases)], description)
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_an_example_gets_the_verdict_that_it_was_made_for(verdict: Verdict) -> None:
+    assert audit({"none": verdict})["none"].verdict is verdict
+
+
+def test_the_description_of_the_examples_is_one_of_a_plan() -> None:
+    assert {*Plan.__dataclass_fields__} & {*PLAN} >= {"dataset", "model", "defences", "attacks", "seed"}

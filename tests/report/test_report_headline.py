@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from test_report_examples import audit, audit_of, null_of, record
+
+from leakgauge.audit.record import Pictures
+from leakgauge.audit.result import Verdict
+from leakgauge.defences import Clipping, GaussianNoise, NoDefence, chain
+from leakgauge.report.terminal import headline, humanise
+from leakgauge.types import Outcome
+
+LEAKS, PARTLY, CLEAN, UNKNOWN = Verdict
+NOISE = "clipping:max_norm=1+gaussian_noise:std=0.01"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected"),
+    [
+        ({"none": LEAKS}, "This update gave away 8 of 8 private images. No defence was tried."),
+        ({"none": PARTLY}, "This update gave away part of its data: 3 of 8 private images. No defence was tried."),
+        ({"none": CLEAN}, "No leak was found in the undefended update. No defence was tried."),
+        (
+            {"none": LEAKS, "clipping": LEAKS, NOISE: CLEAN},
+            "This update gave away 8 of 8 private images. What stopped it: clipping + Gaussian noise. "
+            "Clipping did not help.",
+        ),
+        (
+            {"none": LEAKS, "clipping": PARTLY, "pruning": LEAKS},
+            "This update gave away 8 of 8 private images. No defence that was tried stopped it. "
+            "Clipping lessened it but did not stop it (3 of 8). Pruning did not help.",
+        ),
+        (
+            {"none": LEAKS, "clipping": CLEAN, "pruning": CLEAN, NOISE: CLEAN},
+            "This update gave away 8 of 8 private images. What stopped it: clipping, pruning and "
+            "clipping + Gaussian noise.",
+        ),
+        (
+            {"none": PARTLY, "pruning:keep=0.1": CLEAN, "pruning:keep=0.5": PARTLY},
+            "This update gave away part of its data: 3 of 8 private images. What stopped it: pruning (keep 0.1). "
+            "Pruning (keep 0.5) did not help.",
+        ),
+        (
+            {"none": LEAKS, "pruning": UNKNOWN},
+            "This update gave away 8 of 8 private images. Pruning was not judged.",
+        ),
+        ({"none": CLEAN, "pruning": CLEAN}, "No leak was found, undefended or defended."),
+        (
+            {"none": CLEAN, "pruning": UNKNOWN},
+            "No leak was found in the undefended update. Pruning was not judged.",
+        ),
+        (
+            {"none": CLEAN, "pruning": LEAKS},
+            "No leak was found without a defence, yet this update gave away 8 of 8 private images with pruning. "
+            "Read both as what these attacks happened to find, not as the work of a defence.",
+        ),
+        (
+            {"pruning": LEAKS, "clipping": CLEAN},
+            "With pruning, this update gave away 8 of 8 private images. No leak was found with clipping. "
+            "The undefended update was not audited, so this does not show that a defence stopped anything.",
+        ),
+        (
+            {"none": UNKNOWN, "pruning": CLEAN},
+            "No leak was found with pruning. "
+            "The undefended update was not judged, so this does not show that a defence stopped anything.",
+        ),
+        (
+            {"pruning": PARTLY},
+            "With pruning, this update gave away 3 of 8 private images. "
+            "The undefended update was not audited, so whether a defence helped is unknown.",
+        ),
+        (
+            {"none": UNKNOWN, "pruning": UNKNOWN},
+            "Leakage was not measured. There was no crowd of other images to pick the private ones from.",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else "-".join(verdict.name.lower() for verdict in value.values()),
+)
+def test_the_headline_says_what_the_rows_support(verdicts: dict[str, Verdict], expected: str) -> None:
+    assert " ".join(headline(audit(verdicts))) == expected
+
+
+@pytest.mark.parametrize("verdicts", list(itertools.product(Verdict, repeat=3)))
+def test_a_defence_is_said_to_have_stopped_a_leak_only_if_there_was_one_and_it_is_gone(
+    verdicts: tuple[Verdict, Verdict, Verdict],
+) -> None:
+    bare, *defended = verdicts
+    said = " ".join(headline(audit(dict(zip(("none", "pruning", "clipping"), verdicts)))))
+    assert ("What stopped it" in said) == (bare in (LEAKS, PARTLY) and CLEAN in defended)
+    assert ("gave away" in said) == any(verdict in (LEAKS, PARTLY) for verdict in verdicts)
+    assert ("not measured" in said) == (set(verdicts) == {UNKNOWN})
+
+
+def test_one_private_image_is_singular() -> None:
+    assert headline(audit_of([record(hits=1, size=1, chance=0.01)]))[0] == "This update gave away 1 of 1 private image."
+
+
+def test_what_chance_explains_is_mentioned_but_is_no_leak() -> None:
+    cases = [record("none", 8), record("pruning", 1)]
+    said = headline(audit_of([*cases, *map(null_of, cases)]))
+    assert said[1] == "What stopped it: pruning."
+    assert said[2].startswith("Still picked out, but no more often than chance or the null explains: 1 of 8 with prun")
+
+
+def test_images_that_were_not_recovered_count_as_private_images() -> None:
+    scores = {"identification": (1.0, 1.0, math.nan, math.nan)}
+    assert "2 of 4 private images" in headline(audit_of([record(size=4, scores=scores)]))[0]
+
+
+def test_a_leak_under_one_attack_is_not_hidden_by_another_that_identifies_more_but_whose_null_does_too() -> None:
+    loud = record(hits=7, attack="loud")
+    null = replace(loud, null=True)
+    telling = record(hits=5, attack="telling")
+    result = audit_of([loud, null, telling, null_of(telling)])
+    assert result["none"].verdict is CLEAN
+    assert headline(result)[0] == "This update gave away 5 of 8 private images."
+
+
+def test_without_the_truth_leakage_was_not_measured() -> None:
+    blind = record(scores={}, chance=math.nan, pictures=Pictures(None, torch.rand(2, 1, 4, 4)))
+    assert headline(audit_of([blind]))[1].startswith("The private images are not known here")
+
+
+def test_why_nothing_was_judged_is_said() -> None:
+    nothing = Pictures(torch.rand(8, 1, 4, 4), torch.full((8, 1, 4, 4), math.nan))
+    case = record(hits=None, scores={}, pictures=nothing)
+    assert headline(audit_of([]))[1] == "No attack has finished."
+    assert headline(audit_of([case]))[1] == "No attack returned an image."
+    refused = replace(case, outcome=Outcome.NOT_APPLICABLE)
+    assert headline(audit_of([refused]))[1] == "No attack could be run on this update."
+
+
+@pytest.mark.parametrize(
+    ("defence", "name"),
+    [
+        ("none", "No defence"),
+        (repr(NoDefence()), "No defence"),
+        (NOISE, "Clipping (max_norm 1) + Gaussian noise (std 0.01)"),
+        ("laplace_noise", "Laplace noise"),
+        ("mixing:rate=0.5,rounds=2", "Mixing (rate 0.5, rounds 2)"),
+        (repr(Clipping(2.0)), "Clipping (max_norm 2.0)"),
+        (repr(chain(Clipping(2.0), GaussianNoise(0.1))), "Clipping (max_norm 2.0) + Gaussian noise (std 0.1)"),
+        ("<mine.Shield object at 0x7f>", "<mine.Shield object at 0x7f>"),
+        ("", ""),
+    ],
+)
+def test_a_defence_is_called_as_a_person_would(defence: str, name: str) -> None:
+    assert humanise(defence) == name

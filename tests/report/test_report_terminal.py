@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+from test_report_examples import audit, audit_of, null_of, record
+
+from leakgauge.audit.result import AuditResult, Verdict
+from leakgauge.report.terminal import table
+from leakgauge.types import Outcome
+
+NOISE = "clipping:max_norm=1+gaussian_noise:std=0.01"
+
+
+def printed(result: AuditResult, width: int = 100) -> str:
+    console = Console(width=width, file=io.StringIO(), force_terminal=False)
+    console.print(table(result))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def test_a_row_shows_verdict_counts_interval_and_null() -> None:
+    words = printed(audit({"none": Verdict.LEAKS})).split()
+    # Wilson's interval of 8 of 8 starts at 8 / (8 + 1.96^2) = 0.676.
+    assert {"leaks", "8/8", "68–100", "13.5", "dB", "0.25", "null", "9.0", "17.0"} <= set(words)
+
+
+def test_at_100_columns_no_line_is_longer_and_no_word_is_cut() -> None:
+    text = printed(
+        audit({"none": Verdict.LEAKS, "pruning:keep=0.01": Verdict.LEAKS_PARTLY, NOISE: Verdict.NO_LEAK_FOUND})
+    )
+    assert max(map(len, text.splitlines())) <= 100
+    for word in ("clipping:", "max_norm=1", "+gaussian_noise:", "std=0.01", "quasi_newton", "identified", "measured"):
+        assert word in text.split()
+
+
+def test_what_was_not_measured_is_said_and_is_no_number() -> None:
+    blind = record(hits=None, scores={"psnr": (math.nan,) * 8}, seconds=3.25)
+    text = printed(audit_of([blind]))
+    assert text.split().count("measured") == 5
+    assert "nan" not in text
+    assert [word for word in text.split() if word[0].isdigit()] == ["3.2"]
+
+
+def test_attacks_that_could_not_run_are_below_the_table_and_not_in_it() -> None:
+    case = record()
+    refused = record(
+        attack="linear_layer", hits=None, scores={}, outcome=Outcome.NOT_APPLICABLE, reason="too [bold]deep"
+    )
+    hidden = record(
+        "pruning", attack="blind", hits=None, scores={}, outcome=Outcome.MISSING_KNOWLEDGE, reason="no labels"
+    )
+    text = printed(audit_of([case, null_of(case), refused, hidden]))
+    assert "linear_layer: not applicable: too [bold]deep (with no defence)" in text
+    assert "blind: missing knowledge: no labels (with pruning)" in text
+    assert text.count("linear_layer") == text.count("blind") == 1
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_verdicts_are_coloured_on_a_terminal(verdict: Verdict) -> None:
+    console = Console(width=100, file=io.StringIO(), force_terminal=True, color_system="standard", legacy_windows=False)
+    console.print(table(audit({"none": verdict})))
+    colour = {Verdict.LEAKS: "31", Verdict.LEAKS_PARTLY: "33", Verdict.NO_LEAK_FOUND: "32", Verdict.NOT_JUDGED: "2"}
+    assert f"{colour[verdict]}m{verdict.value.rsplit(' ', 1)[0]}" in console.file.getvalue()  # type: ignore[attr-defined]
