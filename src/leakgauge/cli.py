@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
+import click
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -61,6 +62,7 @@ def audit(
     """
     from leakgauge.audit.api import execute
     from leakgauge.audit.plan import Plan, prepare
+    from leakgauge.audit.store import check_reachable
     from leakgauge.config import from_mapping, load_config
     from leakgauge.report.progress import case_progress, training_progress
 
@@ -85,9 +87,11 @@ def audit(
         "seed": seed,
     }
     plan = replace(plan, **{name: value for name, value in options.items() if value is not None})
+    check_reachable(out)
     console = _console()
     with training_progress(console) as train_step:
         prepared = prepare(plan, train_step)
+    _check_limits(limits, prepared)
     with case_progress(console, prepared.cases) as progress_of:
         result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
     _finish(result, out, limits, as_json, "audit")
@@ -111,10 +115,12 @@ def invert(
     """Attack a recorded update that nobody simulated here; write the recovered images and a report."""
     from leakgauge.audit.api import execute
     from leakgauge.audit.inversion import Inversion, prepare_inversion
+    from leakgauge.audit.store import check_reachable
     from leakgauge.report.images import write_images
     from leakgauge.report.progress import case_progress
 
     limits = _limits(fail_above)
+    check_reachable(out)
     prepared = prepare_inversion(
         Inversion(
             file=str(file),
@@ -126,6 +132,7 @@ def invert(
             seed=seed or 0,
         )
     )
+    _check_limits(limits, prepared)
     console = _console()
     with case_progress(console, prepared.cases) as progress_of:
         result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
@@ -146,9 +153,10 @@ def report(
     from leakgauge.audit.api import load_result
     from leakgauge.audit.grid import standard_metrics
 
+    limits = _limits(fail_above)
     result = load_result(folder, standard_metrics(weights))
     result.write_report(folder)
-    _finish(result, folder, _limits(fail_above), as_json, "report")
+    _finish(result, folder, limits, as_json, "report")
 
 
 @app.command("list")
@@ -173,38 +181,52 @@ def list_(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    command = typer.main.get_command(app)
     try:
-        app(args=None if arguments is None else list(arguments), standalone_mode=True)
+        # Not `app()`, which answers a wrong option with a box of several lines and Ctrl-C with silence.
+        with command.make_context("leakgauge", words) as context:
+            command.invoke(context)
     except LeakGaugeError as error:
-        _console().print(f"[bold red]leakgauge:[/] {_escape(str(error))}", soft_wrap=True)
-        sys.exit(2)
+        _refuse(str(error))
+    except click.UsageError as error:
+        _refuse(f"{error.format_message()} See `{error.ctx.command_path if error.ctx else 'leakgauge'} --help`.")
+    except click.exceptions.Exit as wanted:
+        sys.exit(wanted.exit_code)
     except KeyboardInterrupt:
-        _console().print("[yellow]Stopped before the first result; nothing was lost.[/]")
+        _console().print("[yellow]Stopped before the first result; nothing was lost.[/]", soft_wrap=True)
         sys.exit(130)
+    sys.exit(0)
 
 
 def _finish(result: Any, out: Path, limits: dict[str, float], as_json: bool, command: str) -> None:
     """Print the result, then let the exit code say whether a limit was exceeded."""
-    from leakgauge.report.terminal import table
+    from leakgauge.report.terminal import headline, table
 
-    exceeded = result.exceeding(limits)
+    # A part of the rows can neither pass nor fail the whole.
+    exceeded = result.exceeding(limits) if result.complete else []
     if as_json:
         payload = result.to_json(command)
         _print_json(command, payload["seed"], payload["rows"], complete=result.complete, exceeded=exceeded)
     else:
         console = Console()
+        console.print(f"[bold]{_escape(' '.join(headline(result)))}[/]")
         console.print(table(result))
         console.print(f"Report: [bold]{_escape(str((out / 'index.html').resolve()))}[/]", soft_wrap=True)
     for sentence in exceeded:
         _console().print(f"[bold red]limit exceeded[/] {_escape(sentence)}", soft_wrap=True)
     if not result.complete:
-        _console().print("[yellow]Stopped early; what had finished is kept. Run the same command to resume.[/]")
+        _console().print(
+            "[yellow]Stopped early; what had finished is kept. Run the same command to resume.[/]", soft_wrap=True
+        )
         raise typer.Exit(130)
     if exceeded:
         raise typer.Exit(1)
 
 
 def _limits(texts: list[str] | None) -> dict[str, float]:
+    from leakgauge.audit.result import check_limit
+
     limits = {}
     for text in texts or ():
         name, _, value = text.partition("=")
@@ -212,7 +234,17 @@ def _limits(texts: list[str] | None) -> dict[str, float]:
             limits[name.strip()] = float(value)
         except ValueError as error:
             raise InvalidCase(f"--fail-above takes metric=number, such as identification=0.5, got {text!r}.") from error
+        check_limit(name.strip(), limits[name.strip()])
     return limits
+
+
+def _check_limits(limits: dict[str, float], prepared: Any) -> None:
+    """Refuse, before any attack runs, a limit on what this run cannot measure."""
+    for name in limits:
+        if prepared.metrics[name] is None:
+            raise InvalidCase(f"The limit on {name!r} needs LPIPS weights; name their folder with --weights.")
+        if any(case.truth is None for case in prepared.cases):
+            raise InvalidCase(f"The limit on {name!r} needs the private images to compare with; give --truth.")
 
 
 def _catalogue(what: str | None) -> list[dict[str, Any]]:
@@ -263,6 +295,11 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
 def _print_json(command: str, seed: int, rows: list[dict[str, Any]], **more: Any) -> None:
     payload = {"command": command, "version": VERSION, "seed": seed, "rows": rows, **more}
     sys.stdout.write(json.dumps(payload, allow_nan=False) + "\n")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    _console().print(f"[bold red]leakgauge:[/] {_escape(' '.join(sentence.split()))}", soft_wrap=True)
+    sys.exit(2)
 
 
 def _console() -> Console:

@@ -13,7 +13,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -163,7 +163,18 @@ def _coerce(value: Any, hint: Any, what: str) -> Any:
         raise InvalidCase(f"The option {what} must be a whole number, got {value!r}.")
     if hint == str | None and value is not None and not isinstance(value, str):
         raise InvalidCase(f"The option {what} must be text, got {value!r}.")
+    if value is not None and not _has_words(hint):
+        raise InvalidCase(f"The option {what} is an object, got {value!r}; set it from Python.")
     return value
+
+
+def _has_words(hint: Any) -> bool:
+    """Whether a value of this type can be written in a configuration."""
+    return (
+        hint in (Any, float, int, str, bool)
+        or get_origin(hint) in (Literal, tuple)
+        or any(_has_words(part) for part in get_args(hint))
+    )
 
 
 def _suggest(name: str, known: Mapping[str, Any]) -> str:

@@ -116,7 +116,7 @@ def test_a_leak_under_one_attack_is_not_hidden_by_another_that_identifies_more_b
     null = replace(loud, null=True)
     telling = record(hits=5, attack="telling")
     result = audit_of([loud, null, telling, null_of(telling)])
-    assert result["none"].verdict is CLEAN
+    assert result["none"].verdict is LEAKS
     assert headline(result)[0] == "This update gave away 5 of 8 private images."
 
 

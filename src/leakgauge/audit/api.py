@@ -14,7 +14,7 @@ from leakgauge.attacks.base import Attack, Progress, silent
 from leakgauge.audit.case import Case
 from leakgauge.audit.grid import Round, grid, standard_metrics
 from leakgauge.audit.result import AuditResult, summarise_records
-from leakgauge.audit.run import Metrics, run_cases
+from leakgauge.audit.run import Metrics, recall, run_cases
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.catalogue import ATTACKS
 from leakgauge.config import build, build_defence
@@ -29,8 +29,9 @@ from leakgauge.protocol.validation import check_batch
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
-DEFAULT_ATTACKS = ("linear_layer", "quasi_newton")
-DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.01", "clipping:max_norm=1+gaussian_noise:std=0.01")
+# Two weights of the image prior: the small one finds detail in clean updates, the large one sees through noise.
+DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton:tv_weight=0.5,steps=300")
+DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.1", "clipping:max_norm=1+gaussian_noise:std=0.1")
 
 ProgressOf = Callable[[int, Case], Progress]
 
@@ -59,7 +60,11 @@ def audit(
     """
     if batch is None:
         raise InvalidCase("An audit needs a private batch; pass batch=(images, labels).")
-    truth = batch if isinstance(batch, Batch) else Batch(*batch)
+    if not isinstance(batch, Batch):
+        if len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
+            raise InvalidCase("The private batch must be a pair of tensors; pass batch=(images, labels).")
+        batch = Batch(*batch)
+    truth = batch
     learner, state = learner_and_state(model, loss, mode=mode)
     classes = check_batch(learner, state, truth)
     model_of_threat = threat_model if isinstance(threat_model, ThreatModel) else named_threat_model(threat_model)
@@ -96,9 +101,10 @@ def execute(
     progress_of: ProgressOf = lambda index, case: silent,
 ) -> AuditResult:
     """Run the cases and keep what finishes, in ``out`` if given; interrupted, the finished part is still reported."""
+    keys = [case.key for case in cases]  # first, as this runs each client once: what fails there leaves no folder
     store = MemoryStore() if out is None else FolderStore.create(out)
     if isinstance(store, FolderStore):
-        store.begin_run(description, [case.key for case in cases])
+        store.begin_run(description, keys)
     records = []
     complete = True
     try:
@@ -121,15 +127,18 @@ def load_result(folder: Path, metrics: Metrics) -> AuditResult:
     if not runs:
         raise InvalidCase(f"{folder} holds no finished audit; run `leakgauge audit --out {folder}` again.")
     last = runs[-1]
-    records = [record for key in last["keys"] if (record := store.get(key)) is not None]
+    records = [record for key in last["keys"] if (record := recall(key, metrics, store)) is not None]
     if not records:
         raise InvalidCase(f"The audit in {folder} was stopped before its first result; run it again.")
     return summarise_records(records, metrics, last["description"], complete=len(records) == len(last["keys"]))
 
 
 def named_threat_model(name: str) -> ThreatModel:
+    def chosen(threat_model: ThreatModel) -> Callable[[], ThreatModel]:
+        return lambda: threat_model
+
     threat_model: ThreatModel = build(
-        {key: lambda v=value: v for key, value in THREAT_MODELS.items()}, name, kind="threat model"
+        {key: chosen(value) for key, value in THREAT_MODELS.items()}, name, kind="threat model"
     )
     return threat_model
 
@@ -149,6 +158,9 @@ def _round(truth: Batch, references: Tensor | None, distractors: int, classes: i
             f"References need the shape of the private images and more than {len(truth)} of them, got "
             f"{tuple(references.shape)}; pass other images of the same kind."
         )
+    # Written so that NaN fails too.
+    if not (references.min() >= 0 and references.max() <= 1):
+        raise InvalidCase("The pixels of the references must lie in [0, 1], as those of the batch do; rescale them.")
     references = references.to(truth.images)
     labels = torch.randint(classes, (len(truth),), generator=generator).to(truth.labels.device)
     decoy_labels = labels if truth.labels.ndim == 1 else torch.nn.functional.one_hot(labels, classes).to(truth.labels)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from leakgauge.attacks.base import Attack
@@ -14,7 +16,7 @@ from leakgauge.defences import Defence
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.round import Federation, simulate_round
 from leakgauge.protocol.threat_model import Fact, ThreatModel
-from leakgauge.randomness import seeded
+from leakgauge.randomness import global_stream, seeded
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 
@@ -39,14 +41,16 @@ class SimulatedUpdate:
     round: int
 
     def observe(self) -> UpdateObservation:
-        return simulate_round(
-            self.federation,
-            self.batch,
-            threat_model=self.threat_model,
-            defence=self.defence,
-            # The same stream for every defence, so that two defences differ by what they do and nothing else.
-            generator=seeded(self.seed, "client", self.round),
-        )
+        # Whatever draws from the global stream, such as dropout while statistics are taken, depends on the seed alone.
+        with global_stream(seeded(self.seed, "global", self.round)):
+            return simulate_round(
+                self.federation,
+                self.batch,
+                threat_model=self.threat_model,
+                defence=self.defence,
+                # The same stream for every defence, so that two defences differ by what they do and nothing else.
+                generator=seeded(self.seed, "client", self.round),
+            )
 
     def fingerprint(self) -> str:
         state = self.federation.state
@@ -57,7 +61,14 @@ class SimulatedUpdate:
                 repr(self.threat_model),
                 self.federation.learner.mode,
             ),
-            (*state.params.values(), *state.buffers.values(), self.batch.images, self.batch.labels),
+            (
+                *state.params.values(),
+                *state.buffers.values(),
+                self.batch.images,
+                self.batch.labels,
+                # Only what the client computes tells apart two models with the same weights, or two losses.
+                *self.observe().update.params.values(),
+            ),
             (self.seed, self.round),
         )
 
@@ -73,7 +84,33 @@ class RecordedUpdate:
 
     def fingerprint(self) -> str:
         seen = self.observation
-        return digest((repr(seen.local_update),), (*seen.state.params.values(), *seen.update.params.values()), ())
+        statistics = seen.batch_norm.statistics
+        return digest(
+            (
+                repr(seen.local_update),
+                seen.learner.mode,
+                seen.batch_norm.access.name,
+                repr((seen.image_shape, seen.num_examples)),
+            ),
+            (
+                *seen.state.params.values(),
+                *seen.state.buffers.values(),
+                *seen.update.params.values(),
+                *(() if seen.labels is None else (seen.labels,)),
+                *(() if statistics is None else (*statistics.mean.values(), *statistics.variance.values())),
+                # Tells apart two models with the same weights.
+                *self._probe().values(),
+            ),
+            (),
+        )
+
+    def _probe(self) -> dict[str, Tensor]:
+        """The gradient of the attacker's model on two fixed images."""
+        state, shape = self.observation.state, self.observation.image_shape
+        ramp = torch.linspace(0, 1, 2 * torch.Size(shape).numel(), dtype=state.dtype, device=state.device)
+        images = ramp.sin().view(2, *shape)
+        batch = Batch(images, torch.zeros(2, dtype=torch.long, device=state.device))
+        return self.observation.learner.gradient(state, batch)
 
 
 @dataclass(frozen=True)
@@ -91,13 +128,13 @@ class Case:
     ledger: tuple[Fact, ...]
     seed: int
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Identifies the result: equal keys mean that running again would give the same record."""
         truth = () if self.truth is None else (self.truth.images, self.truth.labels)
         distractors = () if self.distractors is None else (self.distractors,)
         return digest(
-            (VERSION, self.source.fingerprint(), self.defence, repr(self.attack), self.attack_name),
+            (VERSION, self.source.fingerprint(), self.defence, repr(self.attack), self.attack_name, repr(self.ledger)),
             (*truth, *distractors),
             (self.round, self.null, self.seed),
         )
@@ -109,6 +146,8 @@ def digest(words: Iterable[str], tensors: Iterable[Tensor], numbers: Iterable[in
     for word in words:
         state.update(word.encode() + b"\0")
     for tensor in tensors:
-        state.update(str(tuple(tensor.shape)).encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        # As bytes, because numpy knows no bfloat16.
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        state.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode() + content)
     state.update(repr(tuple(numbers)).encode())
     return state.hexdigest()[:24]

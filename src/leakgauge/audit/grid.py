@@ -14,11 +14,13 @@ from leakgauge.audit.case import Case, SimulatedUpdate
 from leakgauge.audit.run import Metrics
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelRecall, find_weights
+from leakgauge.metrics import LPIPS, PSNR, SSIM, Comparison, Identification, LabelRecall, find_weights
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
 from leakgauge.types import Batch
+
+_BLACK = Comparison(torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32), None, torch.zeros(1), None)
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,16 @@ def grid(
 def standard_metrics(weights: str | Path | None = None) -> Metrics:
     """The metrics of every audit; LPIPS only where its weights are at hand, otherwise it is listed as not measured."""
     folder = find_weights(weights)
+    alex, vgg = (LPIPS("alex", str(folder)), LPIPS("vgg", str(folder))) if folder else (None, None)
+    for metric in filter(None, (alex, vgg)):
+        metric(_BLACK)  # once now, so that a missing file shows before the first attack and not after it
     return {
         "psnr": PSNR(),
         "ssim": SSIM(),
         "identification": Identification(),
         "label_recall": LabelRecall(),
-        "lpips_alex": LPIPS("alex", str(folder)) if folder else None,
-        "lpips_vgg": LPIPS("vgg", str(folder)) if folder else None,
+        "lpips_alex": alex,
+        "lpips_vgg": vgg,
     }
 
 

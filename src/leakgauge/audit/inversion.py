@@ -101,6 +101,11 @@ def _truth(path: Path, observation: UpdateObservation) -> Batch:
             f"The true images in {path} are {tuple(truth.images.shape[1:])}, the round says {observation.image_shape}; "
             "give the images of this update."
         )
+    if observation.num_examples not in (None, len(truth)):
+        raise InvalidCase(
+            f"There are {len(truth)} true images in {path}, but the update covers {observation.num_examples}; "
+            "give the images of this update, and only those."
+        )
     return truth
 
 

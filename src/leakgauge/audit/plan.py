@@ -23,7 +23,8 @@ from leakgauge.models import Normalisation
 from leakgauge.models import build as build_model
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.protocol.round import Federation
-from leakgauge.randomness import seeded
+from leakgauge.protocol.validation import check_model
+from leakgauge.randomness import global_stream, seeded
 from leakgauge.utility import Training, accuracy, train
 from leakgauge.version import VERSION
 
@@ -53,11 +54,16 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.rounds < 1 or self.distractors < 0:
-            raise InvalidCase("An audit needs batch_size >= 1, rounds >= 1 and distractors >= 0; correct the plan.")
+            raise InvalidCase(
+                f"An audit needs batch_size >= 1, rounds >= 1 and distractors >= 0, got {self.batch_size}, "
+                f"{self.rounds} and {self.distractors}; correct the plan."
+            )
+        if self.train_steps is not None and self.train_steps < 0:
+            raise InvalidCase(f"The model needs train_steps >= 0, got {self.train_steps}; 0 leaves it as it is.")
         if self.mode not in ("train", "eval"):
-            raise InvalidCase(f"The mode must be 'train' or 'eval', got {self.mode!r}.")
+            raise InvalidCase(f"There is no mode {self.mode!r}; choose from train, eval.")
         if self.steps is not None and self.steps < 1:
-            raise InvalidCase(f"An attack needs steps >= 1, got {self.steps}.")
+            raise InvalidCase(f"An attack needs steps >= 1, got {self.steps}; raise it.")
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,6 @@ def prepare(plan: Plan, progress: TrainProgress = lambda step, steps: None) -> P
         threat_model=threat_model,
         seed=plan.seed,
     )
-    _check_classes(dataset, int(learner.num_classes(state, dataset.image_shape)))
     description = asdict(plan) | {
         "version": VERSION,
         "accuracy": accuracy(model, dataset.test),
@@ -143,9 +148,12 @@ def _round(dataset: Dataset, chosen: torch.Tensor, victims: list[torch.Tensor], 
 
 
 def _model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Module:
-    own = ":" in plan.model and plan.model.partition(":")[0] not in MODELS
+    # Options have an equals sign, so `compakt:width=8` is a misspelt name and no factory.
+    own = ":" in plan.model and plan.model.partition(":")[0] not in MODELS and "=" not in plan.model
     if own:
-        model = import_factory(plan.model)
+        # A factory that draws its weights from the global stream gives the same model again for the same seed.
+        with global_stream(seeded(plan.seed, "model")):
+            model = import_factory(plan.model)
     else:
         factory = build(MODELS, plan.model, kind="model")
         reference = dataset.train.images if len(dataset.train) else dataset.test.images
@@ -158,6 +166,7 @@ def _model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Module:
         )
     if plan.state is not None:
         _load_state(model, Path(plan.state))
+    _check_fit(model, dataset)
     steps = plan.train_steps
     if steps is None:
         # A user's model comes as it is; ours is trained a little, because an untrained one leaks more than is fair.
@@ -184,7 +193,9 @@ def _load_state(model: nn.Module, path: Path) -> None:
         ) from error
 
 
-def _check_classes(dataset: Dataset, classes: int) -> None:
+def _check_fit(model: nn.Module, dataset: Dataset) -> None:
+    learner, state = learner_and_state(model)
+    classes = check_model(learner, state, dataset.image_shape, None)
     if classes < dataset.num_classes:
         raise InvalidCase(
             f"The model has {classes} outputs but {dataset.name!r} has {dataset.num_classes} classes; "

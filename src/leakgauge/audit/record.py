@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -61,6 +62,7 @@ class Record:
         values["ledger"] = tuple(Fact(*fact) for fact in values["ledger"])
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
         values["chance"] = _number(values["chance"])
+        values["facts"] = {name: _number(value) for name, value in values["facts"].items()}
         return cls(**values, pictures=pictures)
 
 
@@ -68,5 +70,5 @@ def _plain(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _number(value: float | None) -> float:
+def _number(value: Any) -> Any:
     return math.nan if value is None else value

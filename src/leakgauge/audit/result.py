@@ -14,16 +14,22 @@ import torch
 from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import Metric, Summary, beyond_chance, summarise
+from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelRecall, Metric, Summary, beyond_chance, summarise
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome
 from leakgauge.version import VERSION
 
 _SIGNIFICANT = 0.05
 
+# Unit and direction of each metric; LPIPS needs its weights to measure, not to be described.
+_DESCRIBED: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (PSNR(), SSIM(), Identification(), LabelRecall(), LPIPS("alex", ""), LPIPS("vgg", ""))
+}
+
 
 class Verdict(Enum):
-    """What the evidence says. There is no "safe": an audit bounds leakage from below."""
+    """What the evidence says, gravest first. There is no "safe": an audit bounds leakage from below."""
 
     LEAKS = "leaks"
     LEAKS_PARTLY = "leaks partly"
@@ -93,7 +99,7 @@ class Row:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """All rows of an audit, most telling first within each defence; ``description`` is what to run it again with."""
+    """All rows of an audit, the gravest verdict first within each defence; ``description`` is what to run it again with."""
 
     rows: tuple[Row, ...]
     description: Mapping[str, Any]
@@ -123,12 +129,15 @@ class AuditResult:
         """A sentence for each row that leaks more than a limit allows; for distances "more" means below the limit."""
         found = []
         for name, limit in limits.items():
-            known = {metric for row in self.rows for metric in row.measurements}
-            if name not in known:
-                raise InvalidCase(f"There is no metric {name!r} to fail on; choose from {', '.join(sorted(known))}.")
-            judged = [row for row in self.rows if row.measurements[name].measured]
-            if not judged:
-                raise InvalidCase(f"The metric {name!r} was not measured, so it cannot gate; give what it needs.")
+            check_limit(name, limit)
+            judged = [row for row in self.rows if name in row.measurements and row.measurements[name].measured]
+            # Never a silent pass: what no attack measured has not been shown to stay below the limit.
+            for defence in dict.fromkeys(row.defence for row in self.rows):
+                if defence not in {row.defence for row in judged}:
+                    raise InvalidCase(
+                        f"The metric {name!r} was not measured for the defence {defence!r}, so it cannot be a limit; "
+                        "add what it needs (another attack, distractors, the truth, LPIPS weights) or drop the limit."
+                    )
             for row in judged:
                 measurement = row.measurements[name]
                 mean = measurement.attack.mean
@@ -143,10 +152,18 @@ class AuditResult:
         return write_report(self, Path(folder))
 
 
+def check_limit(name: str, limit: float) -> None:
+    """Refuse a limit on a metric that does not exist, or one that nothing could exceed."""
+    if name not in _DESCRIBED:
+        raise InvalidCase(f"There is no metric {name!r} to limit; choose from {', '.join(sorted(_DESCRIBED))}.")
+    if not math.isfinite(limit):
+        raise InvalidCase(f"The limit of {name!r} must be a finite number, got {limit}; such as {name}=0.5.")
+
+
 def summarise_records(
     records: Sequence[Record], metrics: Metrics, description: Mapping[str, Any], *, complete: bool = True
 ) -> AuditResult:
-    """Rows in the order of the records' defences, the leakiest attack first within each."""
+    """Rows in the order of the records' defences, the gravest verdict first within each."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         groups.setdefault((record.defence, record.attack), []).append(record)
@@ -161,7 +178,8 @@ def _row(group: Sequence[Record], metrics: Metrics) -> Row:
     nulls = tuple(record for record in group if record.null)
     first = records[0]
     names = dict.fromkeys(name for record in records for name in record.scores)
-    measurements = {name: _measure(name, metrics.get(name), records, nulls) for name in names}
+    described = {name: metrics.get(name) or _DESCRIBED.get(name) for name in names}
+    measurements = {name: _measure(metric, records, nulls) for name, metric in described.items() if metric is not None}
     return Row(
         defence=first.defence,
         attack=first.attack,
@@ -192,17 +210,12 @@ def judge(identification: Measurement | None, chance: float) -> Verdict:
     return Verdict.LEAKS if seen.mean >= 0.5 else Verdict.LEAKS_PARTLY
 
 
-def _measure(name: str, metric: Metric | None, records: Sequence[Record], nulls: Sequence[Record]) -> Measurement:
-    if metric is None:
-        empty = Summary(math.nan, math.nan, math.nan, math.nan, 0)
-        return Measurement(name, "", not name.startswith("lpips"), empty, empty)
-    return Measurement(
-        name, metric.unit, metric.higher_is_leakier, _over(records, name, metric), _over(nulls, name, metric)
-    )
+def _measure(metric: Metric, records: Sequence[Record], nulls: Sequence[Record]) -> Measurement:
+    return Measurement(metric.name, metric.unit, metric.higher_is_leakier, _over(records, metric), _over(nulls, metric))
 
 
-def _over(records: Sequence[Record], name: str, metric: Metric) -> Summary:
-    scores = [score for record in records for score in record.scores.get(name, ())]
+def _over(records: Sequence[Record], metric: Metric) -> Summary:
+    scores = [score for record in records for score in record.scores.get(metric.name, ())]
     return summarise(torch.tensor(scores, dtype=torch.float64), metric)
 
 
@@ -211,7 +224,7 @@ def _rank(row: Row) -> tuple[float, ...]:
         measurement = row.measurements.get(name)
         return -measurement.attack.mean if measurement is not None and measurement.measured else math.inf
 
-    return leak("identification"), leak("psnr")
+    return list(Verdict).index(row.verdict), leak("identification"), leak("psnr")
 
 
 def _measurement(value: Measurement) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 
@@ -12,7 +14,7 @@ from leakgauge.attacks.base import Progress, silent
 from leakgauge.audit.case import Case
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.store import Store
-from leakgauge.errors import MissingKnowledge
+from leakgauge.errors import MissingKnowledge, UnsupportedModel
 from leakgauge.metrics import Comparison, Identification, Metric, align
 from leakgauge.randomness import seeded
 from leakgauge.types import Outcome, Reconstruction
@@ -30,6 +32,8 @@ def run_case(case: Case, metrics: Metrics, progress: Progress = silent) -> Recor
         reconstruction = case.attack(observation, generator=seeded(case.seed, "attack", case.round), progress=progress)
     except MissingKnowledge as hidden:
         reconstruction = Reconstruction(None, None, Outcome.MISSING_KNOWLEDGE, facts={"reason": str(hidden)})
+    except UnsupportedModel as unsupported:
+        reconstruction = Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": str(unsupported)})
     seconds = time.perf_counter() - started
     comparison = None if case.truth is None else align(reconstruction, case.truth, case.distractors)
     return Record(
@@ -68,11 +72,31 @@ def run_cases(
 ) -> Iterator[Record]:
     """Run each case that the store does not hold yet, and keep each result as soon as it is there."""
     for index, case in enumerate(cases):
-        record = store.get(case.key)
+        record = recall(case.key, metrics, store)
         if record is None:
             record = run_case(case, metrics, progress_of(index, case))
             store.put(record)
         yield record
+
+
+def recall(key: str, metrics: Metrics, store: Store) -> Record | None:
+    """A stored record, with what could not be measured when it was made, such as LPIPS without weights."""
+    record = store.get(key)
+    if record is None or record.pictures.originals is None or record.pictures.reconstructions is None:
+        return record
+    wanted = {
+        name: metric
+        for name, metric in metrics.items()
+        if metric is not None and all(math.isnan(score) for score in record.scores.get(name, ()))
+    }
+    originals = record.pictures.originals
+    # Without crowd and labels, which are not stored: what needs them stays as it was.
+    comparison = Comparison(originals, record.pictures.reconstructions, None, torch.zeros(len(originals)), None)
+    scores = {**record.scores, **score(comparison, wanted)}
+    if repr(scores) != repr(dict(record.scores)):
+        record = replace(record, scores=scores)
+        store.put(record)
+    return record
 
 
 def environment() -> dict[str, str]:

@@ -131,7 +131,7 @@ def check_reachable(folder: Path) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch the database to its write-ahead log, which lasts; sqlite does not wait by itself if another one does so."""
+    """Switch the database to its write-ahead log for good; sqlite itself does not wait if another process does so."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:

@@ -53,11 +53,13 @@ class Npz:
 
 
 def read_batch(path: Path) -> Batch:
-    """All ``images`` of an .npz with their ``labels``, unsplit; without labels every example is of class 0."""
+    """All ``images`` of an .npz with their ``labels``, unsplit."""
     if not path.is_file():
         raise InvalidFile(f"There is no file {path}; check the path.")
     arrays = _load(path)
     images = _images(arrays, "images", path)
+    if "labels" not in arrays:
+        raise InvalidFile(f"{path} has no array 'labels'; save the class number of each image under that name.")
     labels, _ = _labels(arrays, ("",), [len(images)], path)
     return Batch(images, labels[0])
 

@@ -31,7 +31,9 @@ def autograd_gradient(learner: Learner, state: ModelState, batch: Batch) -> dict
     with torch.enable_grad():
         loss = learner.objective(leaves, state.buffers, batch)
         if not loss.requires_grad:
-            raise UnsupportedModel("The loss depends on no trainable parameter, so there is no update; check the model.")
+            raise UnsupportedModel(
+                "The loss depends on no trainable parameter, so there is no update; check the model."
+            )
         gradients = torch.autograd.grad(
             loss, list(leaves.values()), create_graph=differentiable, materialize_grads=True
         )

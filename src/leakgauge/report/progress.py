@@ -55,4 +55,5 @@ def _bar(console: Console) -> Progress:
         TextColumn("{task.fields[detail]}", style="dim"),
         console=console,
         transient=True,
+        disable=not console.is_terminal,  # in a log file, a bar is only blank lines
     )

@@ -77,6 +77,23 @@ class Differentiation(ABC):
 class DoubleBackward(Differentiation):
     """Reverse over reverse, for the images only: no second-order gradient of any parameter is computed."""
 
+    def resolve(self, problem: MatchingProblem, images: Tensor) -> Differentiation:
+        """This route, once every backward of the model has proved differentiable.
+
+        Asked for the images alone, torch leaves out in silence a path that is marked ``once_differentiable``; asked for
+        everything, it refuses.
+        """
+        with torch.enable_grad():
+            update = problem.update(images.detach().requires_grad_())
+            try:
+                torch.autograd.backward([tensor.sum() for tensor in update.values() if tensor.requires_grad])
+            except RuntimeError as error:
+                raise UnsupportedModel(
+                    f"The model's gradient cannot be differentiated ({str(error).splitlines()[0].rstrip('.')}); "
+                    "use FiniteDifference()."
+                ) from error
+        return self
+
     def one(self, problem: MatchingProblem, images: Tensor) -> ValueAndGradient:
         leaf = images.detach().requires_grad_()
         with torch.enable_grad():
@@ -165,7 +182,7 @@ class Automatic(Differentiation):
         refusals = []
         for route in (DoubleBackward(), FiniteDifference()):
             try:
-                route.one(problem, images)
+                route.resolve(problem, images).one(problem, images)
             except (RuntimeError, NotImplementedError, UnsupportedModel) as error:
                 refusals.append(f"{type(route).__name__}: {str(error).splitlines()[0].rstrip('.')}")
             else:
@@ -187,7 +204,7 @@ def plan_evaluation(problem: MatchingProblem, differentiation: Differentiation, 
     """Resolve the route on the starting point; run restarts together where memory allows and the result is the same."""
     route = differentiation.resolve(problem, start[0])
     name = type(route).__name__
-    if len(start) > 1:
+    if len(start) > 1 and type(route).many is not Differentiation.many:
         chunk = min(len(start), _affordable(problem, start[0]))
         if chunk > 1 and _batches(route, problem, start, chunk):
             return Evaluator(f"{name}, {chunk} restarts at a time", partial(route.many, problem, chunk=chunk))

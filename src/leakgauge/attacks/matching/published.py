@@ -30,7 +30,7 @@ def idlg(steps: int = 300, restarts: int = 1) -> GradientMatching:
     )
 
 
-def quasi_newton(tv_weight: float = 1e-3, steps: int = 1_000, restarts: int = 1) -> GradientMatching:
+def quasi_newton(tv_weight: float = 1e-3, steps: int = 600, restarts: int = 1) -> GradientMatching:
     """Cosine distance and smooth total variation, minimised by L-BFGS on the pixel box: strongest on smooth models."""
     return GradientMatching(
         objective=Cosine(),

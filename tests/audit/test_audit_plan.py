@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from leakgauge.audit import plan as planning
+from leakgauge.audit.case import Case, SimulatedUpdate
+from leakgauge.audit.grid import draw_crowd
+from leakgauge.audit.plan import Plan, Prepared, build_attack, plan_of, prepare
+from leakgauge.config import from_mapping
+from leakgauge.data import Digits, Photos
+from leakgauge.errors import InvalidCase
+from leakgauge.types import Batch
+
+SMALL = Plan(
+    dataset="digits",
+    model="mlp:hidden=(8,)",
+    train_steps=1,
+    batch_size=2,
+    rounds=2,
+    defences=("none", "clipping:max_norm=1"),
+    attacks=("linear_layer",),
+    distractors=20,
+)
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    return prepare(SMALL)
+
+
+def private(case: Case) -> torch.Tensor:
+    assert isinstance(case.source, SimulatedUpdate)
+    return case.source.batch.images
+
+
+def overlap(left: torch.Tensor, right: torch.Tensor) -> int:
+    return sum(bool((image == right).flatten(1).all(1).any()) for image in left)
+
+
+def test_a_plan_becomes_every_round_under_every_defence_and_attack_with_its_null(prepared: Prepared) -> None:
+    assert [(case.defence, case.round, case.null) for case in prepared.cases] == [
+        (defence, number, null)
+        for defence in ("none", "clipping:max_norm=1")
+        for number in (0, 1)
+        for null in (False, True)
+    ]
+    assert all(case.truth is not None and len(case.truth) == 2 for case in prepared.cases)
+    assert len({case.key for case in prepared.cases}) == 8
+
+
+def test_no_image_is_attacked_twice_nor_is_its_own_decoy_or_distractor(prepared: Prepared) -> None:
+    first, first_null, second, second_null = prepared.cases[:4]
+    assert overlap(private(first), private(second)) == 0
+    for null in (first_null, second_null):
+        assert null.distractors is not None
+        assert len(null.distractors) == 20
+        for real in (first, second):
+            assert overlap(private(real), private(null)) == 0
+            assert overlap(private(real), null.distractors) == 0
+        assert overlap(private(null), null.distractors) == 0
+
+
+def test_every_defence_meets_the_same_victims(prepared: Prepared) -> None:
+    for bare, defended in zip(prepared.cases[:4], prepared.cases[4:], strict=True):
+        assert torch.equal(private(bare), private(defended))
+
+
+def test_the_description_is_the_plan_and_what_came_of_it(prepared: Prepared) -> None:
+    stored = json.loads(json.dumps(prepared.description))
+    assert from_mapping(Plan, plan_of(stored), source="plan") == SMALL
+    assert set(stored) - set(plan_of(stored)) == {"version", "accuracy", "victims", "class_names"}
+    assert 0 <= stored["accuracy"] <= 1
+    assert [len(chosen) for chosen in stored["victims"]] == [2, 2]
+
+
+def test_the_highlights_of_a_dataset_are_attacked_first() -> None:
+    plan = replace(SMALL, dataset="photos:size=8", batch_size=4, rounds=2)
+    dataset = Photos(size=8)()
+    first, second = planning._victims(dataset, plan)
+    assert (*first.tolist(), *second.tolist())[: len(dataset.highlights)] == dataset.highlights
+    assert len({*first.tolist(), *second.tolist()}) == 8
+
+
+def test_another_seed_draws_other_victims_and_another_model() -> None:
+    one, same, other = (prepare(replace(SMALL, rounds=1, seed=seed)) for seed in (1, 1, 2))
+    assert [case.key for case in one.cases] == [case.key for case in same.cases]
+    assert one.description["victims"] != other.description["victims"]
+
+    def weight(prepared: Prepared) -> torch.Tensor:
+        source = prepared.cases[0].source
+        assert isinstance(source, SimulatedUpdate)
+        return next(iter(source.federation.state.params.values()))
+
+    assert torch.equal(weight(one), weight(same))
+    assert not torch.equal(weight(one), weight(other))
+
+
+def test_training_reports_every_step() -> None:
+    ticks: list[tuple[int, int]] = []
+    prepare(replace(SMALL, train_steps=3), lambda step, steps: ticks.append((step, steps)))
+    assert ticks == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_steps_replace_the_steps_of_each_attack_that_has_some() -> None:
+    assert build_attack("quasi_newton", 7).optimiser.steps == 7
+    assert build_attack("quasi_newton:steps=5", None).optimiser.steps == 5
+    assert build_attack("linear_layer", 7) == build_attack("linear_layer", None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 0}, "batch_size >= 1.*got 0"),
+        ({"rounds": 0}, "rounds >= 1"),
+        ({"distractors": -1}, "distractors >= 0"),
+        ({"mode": "sleep"}, "no mode 'sleep'"),
+        ({"steps": 0}, "steps >= 1"),
+        ({"train_steps": -1}, "train_steps >= 0"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidCase, match=message) as caught:
+        replace(SMALL, **changes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch_size": 400}, "need 800 private images.*lower batch_size or rounds"),
+        ({"batch_size": 180, "rounds": 1}, "need 180 further images|needs 180 further images"),
+        ({"attacks": ("quasi_newton:steps=0",)}, "steps >= 1"),
+        ({"attacks": ()}, "at least one"),
+        ({"model": "compackt:width=8"}, "did you mean 'compact'"),
+        ({"model": "mlp:hiden=(8,)"}, "did you mean 'hidden'"),
+        ({"model": "nowhere_at_all:build"}, "cannot be imported.*nowhere_at_all"),
+        ({"local_update": "fedavgg"}, "did you mean 'fedavg'"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidCase, match=message):
+        prepare(replace(SMALL, **changes))
+
+
+@pytest.mark.parametrize("train_steps", [0, 2])
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("nn.Sequential(nn.Flatten(), nn.Linear(64, 3))", "3 outputs but 'digits' has 10 classes"),
+        ("nn.Sequential(nn.Flatten(), nn.Linear(65, 10))", "cannot take images of 1 x 8 x 8"),
+    ],
+    ids=["too few outputs", "another image size"],
+)
+def test_a_model_is_checked_against_the_data_before_it_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str, train_steps: int
+) -> None:
+    name = f"unfit_{train_steps}_{len(source)}_{source[-4]}"
+    (tmp_path / f"{name}.py").write_text(f"from torch import nn\n\n\ndef build():\n    return {source}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidCase, match=message):
+        prepare(replace(SMALL, model=f"{name}:build", train_steps=train_steps))
+
+
+def test_a_dataset_without_training_images_leaves_the_model_untrained(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    # One image per class: the first of each class is test, so nothing is left to train on.
+    np.savez(tmp_path / "few.npz", images=rng.random((9, 8, 8)), labels=np.arange(9))
+    plan = replace(
+        SMALL, dataset="npz:file='few.npz'", data_root=str(tmp_path), train_steps=None, batch_size=1, rounds=1
+    )
+    assert len(prepare(plan).cases) == 4
+    with pytest.raises(InvalidCase, match=r"no training data.*train_steps=0"):
+        prepare(replace(plan, train_steps=1))
+
+
+def test_the_crowd_is_of_the_victims_classes_while_there_are_enough() -> None:
+    test = Digits()().test
+    truth = Batch(test.images[:1], torch.tensor([3]))
+    threes = test[test.labels == 3]
+    crowd = draw_crowd(test, truth, len(threes) + 5, generator=torch.Generator().manual_seed(0))
+    assert crowd is not None
+    assert overlap(crowd[: len(threes)], threes.images) == len(threes)
+    assert overlap(crowd[len(threes) :], threes.images) == 0
+    assert draw_crowd(test, truth, 0, generator=torch.Generator()) is None
+    assert draw_crowd(test[:0], truth, 5, generator=torch.Generator()) is None
+
+
+def test_a_plan_survives_json_in_full() -> None:
+    everything = replace(
+        SMALL, data_root="/data", state="w.safetensors", steps=5, weights="lpips", mode="train", seed=9
+    )
+    stored = json.loads(json.dumps(asdict(everything)))
+    assert from_mapping(Plan, stored, source="plan") == everything

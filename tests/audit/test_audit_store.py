@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import leakgauge
+from leakgauge.audit.api import load_result
+from leakgauge.audit.record import Pictures, Record
+from leakgauge.audit.store import FolderStore, MemoryStore, check_reachable
+from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.protocol.threat_model import Fact
+from leakgauge.types import Outcome
+
+MakeRecord = Callable[..., Record]
+AWKWARD = (0.1 + 0.2, 5e-324, -0.0, 1.7976931348623157e308, math.nan, 1 / 3)
+
+WRITER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from leakgauge.audit.store import FolderStore
+folder, who = Path(sys.argv[1]), sys.argv[2]
+print("ready", flush=True)
+sys.stdin.readline()
+store = FolderStore.create(folder)
+store.begin_run({"who": who}, [])
+pattern = FolderStore.open(Path(sys.argv[3])).get("pattern")
+for number in range(40):
+    store.put(replace(pattern, key=f"{who}{number}", seed=number))
+"""
+
+
+def bits(numbers: tuple[float, ...]) -> bytes:
+    return struct.pack(f"{len(numbers)}d", *numbers)
+
+
+def same_bits(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    raw = [one.contiguous().reshape(-1).view(torch.uint8) for one in (left, right)]
+    return left.dtype == right.dtype and left.shape == right.shape and torch.equal(*raw)
+
+
+def test_a_record_returns_from_disk_bit_for_bit(tmp_path: Path, make_record: MakeRecord) -> None:
+    images = torch.rand(6, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    images[2] = torch.nan
+    record = make_record(
+        batch_size=6,
+        outcome=Outcome.STEPS_EXHAUSTED,
+        reason="quotes ' \" and\nlines, é, 画",
+        scores={"psnr": AWKWARD, "ssim": (math.nan,) * 6},
+        chance=math.nan,
+        facts={"loss": 1e-17, "steps": 3, "route": "auto"},
+        ledger=(Fact("labels", True, "given"), Fact("defence", False, "hidden")),
+        pictures=Pictures(images, images.double() / 3, torch.tensor([1.0, torch.nan, 0.1])),
+    )
+    FolderStore.create(tmp_path / "out").put(record)
+    back = FolderStore.open(tmp_path / "out").get(record.key)
+    assert back is not None
+    assert {name: bits(scores) for name, scores in back.scores.items()} == {
+        name: bits(scores) for name, scores in record.scores.items()
+    }
+    assert math.isnan(back.chance)
+    for name in ("originals", "reconstructions", "loss_trace"):
+        assert same_bits(getattr(back.pictures, name), getattr(record.pictures, name)), name
+    numbers = ("scores", "chance", "pictures")
+    assert {k: v for k, v in vars(back).items() if k not in numbers} == {
+        k: v for k, v in vars(record).items() if k not in numbers
+    }
+
+
+def test_a_record_without_pictures_and_with_infinite_facts_can_be_kept(tmp_path: Path, make_record: MakeRecord) -> None:
+    store = FolderStore.create(tmp_path)
+    store.put(make_record(facts={"loss": math.inf}, scores={}, batch_size=None))
+    back = store.get("0123")
+    assert back is not None
+    assert math.isnan(float(back.facts["loss"]))
+    assert (back.scores, back.batch_size, back.pictures.originals) == ({}, None, None)
+
+
+def test_a_put_is_there_after_opening_again_and_the_last_put_counts(tmp_path: Path, make_record: MakeRecord) -> None:
+    store = FolderStore.create(tmp_path)
+    assert store.get("0123") is None
+    store.put(make_record(seconds=1.0))
+    store.put(make_record(seconds=2.0))
+    again = FolderStore.create(tmp_path).get("0123")
+    assert again is not None
+    assert again.seconds == 2.0
+
+
+def test_the_database_uses_its_write_ahead_log(tmp_path: Path) -> None:
+    FolderStore.create(tmp_path)
+    connection = sqlite3.connect(tmp_path / "audit.sqlite")
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_a_memory_store_holds_what_was_put(make_record: MakeRecord) -> None:
+    store = MemoryStore()
+    assert store.get("0123") is None
+    record = make_record()
+    store.put(record)
+    assert store.get("0123") is record
+
+
+def test_runs_are_listed_in_the_order_they_began(tmp_path: Path) -> None:
+    store = FolderStore.create(tmp_path)
+    assert [store.begin_run({"seed": seed}, [f"k{seed}"]) for seed in (5, 6)] == [1, 2]
+    assert [(run["description"], run["keys"]) for run in FolderStore.open(tmp_path).runs()] == [
+        ({"seed": 5}, ["k5"]),
+        ({"seed": 6}, ["k6"]),
+    ]
+
+
+def test_creating_waits_for_another_process_that_is_writing(tmp_path: Path) -> None:
+    # A new database is not in write-ahead mode yet, and sqlite refuses the switch at once while another one writes.
+    other = sqlite3.connect(tmp_path / "audit.sqlite", check_same_thread=False, isolation_level=None)
+    other.execute("CREATE TABLE other (x)")
+    other.execute("BEGIN IMMEDIATE")
+    done = threading.Timer(0.2, other.execute, ("COMMIT",))
+    done.start()
+    FolderStore.create(tmp_path).begin_run({}, [])
+    done.join()
+    other.close()
+    assert len(FolderStore.open(tmp_path).runs()) == 1
+
+
+def test_threads_that_create_and_write_at_once_lose_nothing(tmp_path: Path, make_record: MakeRecord) -> None:
+    failures: list[Exception] = []
+    for trial in range(10):
+        folder = tmp_path / str(trial)
+        barrier = threading.Barrier(4)
+
+        def work(who: int, folder: Path = folder, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            try:
+                store = FolderStore.create(folder)
+                for number in range(3):
+                    store.put(make_record(key=f"{who}-{number}", pictures=Pictures(torch.full((1, 1, 2, 2), who / 4))))
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(who,)) for who in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures
+        store = FolderStore.open(folder)
+        for who in range(4):
+            for number in range(3):
+                record = store.get(f"{who}-{number}")
+                assert record is not None
+                assert record.pictures.originals is not None
+                assert float(record.pictures.originals.mean()) == who / 4
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path: Path, make_record: MakeRecord) -> None:
+    pattern, folder = tmp_path / "pattern", tmp_path / "out"
+    FolderStore.create(pattern).put(make_record(key="pattern", pictures=Pictures(torch.rand(1, 1, 2, 2))))
+    path = os.pathsep.join((str(Path(leakgauge.__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(folder), who, str(pattern)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for who in "ab"
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    for writer in writers:
+        _, errors = writer.communicate(timeout=60)
+        assert writer.returncode == 0, errors
+    store = FolderStore.open(folder)
+    assert len(store.runs()) == 2
+    for who in "ab":
+        assert [getattr(store.get(f"{who}{number}"), "seed", None) for number in range(40)] == list(range(40))
+
+
+def one_sentence(error: Exception) -> bool:
+    text = str(error)
+    return "\n" not in text and text.endswith(".") and "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"not a database at all, but long enough to have a header of one hundred bytes" * 3, b"", bytes(range(256)) * 16],
+    ids=["text", "empty", "bytes"],
+)
+def test_a_damaged_database_is_refused_in_one_sentence(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "audit.sqlite").write_bytes(content)
+    with pytest.raises(InvalidFile, match=r"audit\.sqlite.*choose another --out") as caught:
+        FolderStore.open(tmp_path).runs()
+    assert one_sentence(caught.value)
+    if content:
+        with pytest.raises(InvalidFile, match=r"audit\.sqlite.*choose another --out"):
+            FolderStore.create(tmp_path)
+
+
+def test_a_truncated_database_is_refused_in_one_sentence(tmp_path: Path, make_record: MakeRecord) -> None:
+    store = FolderStore.create(tmp_path)
+    for number in range(50):
+        store.put(make_record(key=str(number), reason="x" * 500))
+    database = tmp_path / "audit.sqlite"
+    database.write_bytes(database.read_bytes()[: 4096 * 3])
+    with pytest.raises(InvalidFile) as caught:
+        FolderStore.open(tmp_path).get("49")
+    assert one_sentence(caught.value)
+
+
+def test_a_folder_in_place_of_the_database_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "audit.sqlite").mkdir()
+    with pytest.raises(InvalidFile, match="unable to open"):
+        FolderStore.create(tmp_path)
+
+
+@pytest.mark.parametrize("body", ["{", "[]", "{}", '{"outcome": "UNHEARD_OF"}'])
+def test_a_damaged_record_is_refused_in_one_sentence(tmp_path: Path, make_record: MakeRecord, body: str) -> None:
+    store = FolderStore.create(tmp_path)
+    store.put(make_record())
+    connection = sqlite3.connect(tmp_path / "audit.sqlite")
+    connection.execute("UPDATE records SET body = ?", (body,))
+    connection.commit()
+    connection.close()
+    with pytest.raises(InvalidFile, match=r"0123.*damaged") as caught:
+        store.get("0123")
+    assert one_sentence(caught.value)
+
+
+def test_damaged_images_are_refused_in_one_sentence(tmp_path: Path, make_record: MakeRecord) -> None:
+    store = FolderStore.create(tmp_path)
+    store.put(make_record(pictures=Pictures(torch.zeros(1, 1, 2, 2))))
+    (tmp_path / "tensors" / "0123.safetensors").write_bytes(b"nothing of use")
+    with pytest.raises(InvalidFile, match=r"0123\.safetensors") as caught:
+        store.get("0123")
+    assert one_sentence(caught.value)
+
+
+def test_a_folder_without_results_says_which_command_makes_some(tmp_path: Path, make_record: MakeRecord) -> None:
+    with pytest.raises(InvalidFile, match=r"holds no audit.*leakgauge audit --out"):
+        FolderStore.open(tmp_path)
+    store = FolderStore.create(tmp_path)
+    with pytest.raises(InvalidCase, match="no finished audit"):
+        load_result(tmp_path, {})
+    store.begin_run({"seed": 0}, ["0123", "4567"])
+    with pytest.raises(InvalidCase, match="stopped before its first result"):
+        load_result(tmp_path, {})
+    store.put(make_record())
+    partial = load_result(tmp_path, {})
+    assert len(partial.rows) == 1
+    assert not partial.complete
+
+
+def test_an_output_folder_is_checked_without_being_made(tmp_path: Path) -> None:
+    check_reachable(tmp_path / "a" / "b")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("in the way")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(InvalidFile, match="is not a folder; choose another folder with --out"):
+            check_reachable(folder)

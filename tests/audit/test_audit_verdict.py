@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from math import comb
+
+import pytest
+
+from leakgauge.audit.record import Record
+from leakgauge.audit.result import AuditResult, Measurement, Row, Verdict, check_limit, judge, summarise_records
+from leakgauge.errors import InvalidCase
+from leakgauge.metrics import PSNR, SSIM, Identification, Summary
+from leakgauge.protocol.threat_model import Fact
+from leakgauge.types import Outcome
+
+NAN = math.nan
+NOTHING = Summary(NAN, NAN, NAN, NAN, 0)
+
+
+def proportion(hits: int, trials: int) -> Summary:
+    return Summary(hits / trials, float(hits > 0), 0.0, 1.0, trials) if trials else NOTHING
+
+
+def identification(hits: int, trials: int, null: Summary = NOTHING) -> Measurement:
+    return Measurement("identification", "", True, proportion(hits, trials), null)
+
+
+def tail(hits: int, trials: int, rate: float) -> float:
+    """P(X >= hits) for X ~ Binomial(trials, rate), written out."""
+    return sum(comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(hits, trials + 1))
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "chance", "probability", "verdict"),
+    [
+        (4, 4, 0.1, 0.0001, Verdict.LEAKS),  # 0.1^4
+        (1, 1, 0.01, 0.01, Verdict.LEAKS),
+        (1, 1, 0.1, 0.1, Verdict.NO_LEAK_FOUND),  # one hit against nine distractors proves nothing
+        (2, 4, 0.04, 0.00909568, Verdict.LEAKS),  # 1 - 0.96^4 - 4 * 0.04 * 0.96^3
+        (2, 4, 0.1, 0.0523, Verdict.NO_LEAK_FOUND),  # 1 - 0.9^4 - 4 * 0.1 * 0.9^3, just above 0.05
+        (2, 8, 0.01, 0.0026900780, Verdict.LEAKS_PARTLY),  # 1 - 0.99^8 - 8 * 0.01 * 0.99^7
+        (1, 8, 0.01, 0.0772553056, Verdict.NO_LEAK_FOUND),  # 1 - 0.99^8
+        (0, 4, 0.01, 1.0, Verdict.NO_LEAK_FOUND),
+        (3, 3, 1.0, 1.0, Verdict.NO_LEAK_FOUND),  # fewer distractors than victims
+    ],
+)
+def test_the_verdict_is_the_exact_binomial_test_against_chance(
+    hits: int, trials: int, chance: float, probability: float, verdict: Verdict
+) -> None:
+    assert tail(hits, trials, chance) == pytest.approx(probability, rel=1e-6)
+    assert judge(identification(hits, trials), chance) is verdict
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "null_rate", "verdict"),
+    [
+        (4, 4, 0.5, Verdict.NO_LEAK_FOUND),  # 0.5^4 = 0.0625
+        (5, 5, 0.5, Verdict.LEAKS),  # 0.5^5 = 0.03125
+        (5, 10, 0.2, Verdict.LEAKS),  # 0.0328
+        (4, 10, 0.2, Verdict.NO_LEAK_FOUND),  # 0.1209
+        (4, 10, 0.1, Verdict.LEAKS_PARTLY),  # 0.0128
+    ],
+)
+def test_the_verdict_tests_against_the_null_where_it_is_above_chance(
+    hits: int, trials: int, null_rate: float, verdict: Verdict
+) -> None:
+    null = Summary(null_rate, 1.0, 0.0, 1.0, 10)
+    assert (tail(hits, trials, null_rate) < 0.05) == (verdict is not Verdict.NO_LEAK_FOUND)
+    assert judge(identification(hits, trials, null), 0.01) is verdict
+
+
+def test_a_null_as_good_as_the_attack_never_counts_as_a_leak() -> None:
+    for trials in range(1, 13):
+        for hits in range(trials + 1):
+            for better in range(hits, trials + 1):
+                verdict = judge(identification(hits, trials, proportion(better, trials)), 0.01)
+                assert verdict is Verdict.NO_LEAK_FOUND, (hits, better, trials)
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    assert judge(None, 0.01) is Verdict.NOT_JUDGED
+    assert judge(identification(0, 0), 0.01) is Verdict.NOT_JUDGED
+    assert judge(identification(4, 4), NAN) is Verdict.NOT_JUDGED
+
+
+def test_no_verdict_calls_an_update_safe() -> None:
+    assert not any("safe" in f"{verdict.value} {verdict.sentence}".lower() for verdict in Verdict)
+
+
+def row(defence: str = "none", attack: str = "quasi_newton", **means: float) -> Row:
+    measurements = {
+        name: Measurement(
+            name,
+            "",
+            not name.startswith("lpips"),
+            NOTHING if math.isnan(mean) else Summary(mean, mean, mean, mean, 4),
+            NOTHING,
+        )
+        for name, mean in means.items()
+    }
+    return Row(
+        defence=defence,
+        attack=attack,
+        batch_size=4,
+        rounds=1,
+        victims=4,
+        outcome=Outcome.SOLVED,
+        reason="",
+        measurements=measurements,
+        verdict=Verdict.LEAKS,
+        assumptions=(),
+        facts={},
+        seconds=0.0,
+        records=(),
+        nulls=(),
+    )
+
+
+def result(*rows: Row) -> AuditResult:
+    return AuditResult(rows, {"seed": 3})
+
+
+def test_only_rows_above_the_limit_exceed_it() -> None:
+    leaks = result(row(psnr=20.0), row("pruning", psnr=30.0), row("clipping", psnr=25.0))
+    assert leaks.exceeding({"psnr": 25.0}) == ["pruning: psnr is 30, the limit is 25 (attack quasi_newton)"]
+    assert leaks.exceeding({}) == []
+    assert len(leaks.exceeding({"psnr": 0.0})) == 3
+
+
+def test_for_a_distance_to_leak_more_means_to_be_below_the_limit() -> None:
+    near_and_far = result(row(lpips_alex=0.1), row("pruning", lpips_alex=0.6))
+    assert near_and_far.exceeding({"lpips_alex": 0.3}) == [
+        "none: lpips_alex is 0.1, the limit is 0.3 (attack quasi_newton)"
+    ]
+    assert near_and_far.exceeding({"lpips_alex": 0.05}) == []
+    assert near_and_far.exceeding({"lpips_alex": 0.1}) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "limits", "message"),
+    [
+        ((row(psnr=20.0),), {"psnrr": 1.0}, "no metric 'psnrr'.*choose from"),
+        ((row(psnr=20.0),), {"identification": 0.5}, "not measured for the defence 'none'"),
+        ((row(psnr=20.0, ssim=NAN),), {"ssim": 0.5}, "not measured"),
+        ((row(psnr=20.0), row("pruning", psnr=NAN)), {"psnr": 50.0}, "not measured for the defence 'pruning'"),
+        ((row(psnr=20.0),), {"psnr": NAN}, "finite"),
+        ((row(psnr=20.0),), {"psnr": math.inf}, "finite"),
+        ((row(),), {"psnr": 10.0}, "not measured"),
+    ],
+    ids=["unknown", "absent", "unmeasured", "one defence unmeasured", "nan", "infinite", "nothing scored"],
+)
+def test_a_limit_never_passes_in_silence(rows: tuple[Row, ...], limits: dict[str, float], message: str) -> None:
+    with pytest.raises(InvalidCase, match=message):
+        result(*rows).exceeding(limits)
+
+
+def test_one_attack_that_measured_is_enough_for_a_defence() -> None:
+    both = result(row(attack="linear_layer", psnr=NAN), row(attack="quasi_newton", psnr=20.0))
+    assert both.exceeding({"psnr": 25.0}) == []
+
+
+def test_every_standard_metric_can_be_limited() -> None:
+    from leakgauge.audit.grid import standard_metrics
+
+    for name in standard_metrics():
+        check_limit(name, 0.5)
+
+
+def test_rows_keep_the_order_of_defences_and_put_the_leakiest_attack_first(make_record: Callable[..., Record]) -> None:
+    records = [
+        make_record(defence=defence, attack=attack, scores={"identification": (found,), "psnr": (psnr,)})
+        for defence, attack, found, psnr in [
+            ("none", "weak", 0.0, 10.0),
+            ("none", "strong", 1.0, 30.0),
+            ("none", "sharp", 1.0, 40.0),
+            ("none", "blind", NAN, NAN),
+            ("clipping", "weak", 0.0, 10.0),
+            ("clipping", "strong", 0.0, 12.0),
+        ]
+    ]
+    audit = summarise_records(records, {"identification": Identification(), "psnr": PSNR()}, {})
+    assert [(one.defence, one.attack) for one in audit.rows] == [
+        ("none", "sharp"),
+        ("none", "strong"),
+        ("none", "weak"),
+        ("none", "blind"),
+        ("clipping", "strong"),
+        ("clipping", "weak"),
+    ]
+    assert audit["none"].attack == "sharp"
+    assert audit["clipping"].attack == "strong"
+    with pytest.raises(KeyError):
+        audit["pruning"]
+
+
+def test_a_row_is_the_mean_over_all_victims_of_all_rounds_beside_its_null(make_record: Callable[..., Record]) -> None:
+    metrics = {"psnr": PSNR(), "identification": Identification()}
+    records = [
+        make_record(round=0, batch_size=2, scores={"psnr": (10.0, 20.0), "identification": (0.0, 1.0)}, seconds=1.0),
+        make_record(round=1, batch_size=2, scores={"psnr": (30.0, NAN), "identification": (1.0, NAN)}, seconds=2.0),
+        make_record(round=0, null=True, scores={"psnr": (7.0, 9.0), "identification": (0.0, 0.0)}, seconds=9.0),
+    ]
+    (only,) = summarise_records(records, metrics, {}).rows
+    assert (only.rounds, only.victims, only.seconds) == (2, 4, 3.0)
+    psnr = only.measurements["psnr"]
+    assert (psnr.attack.mean, psnr.attack.worst, psnr.attack.count) == (20.0, 30.0, 3)
+    assert (psnr.null.mean, psnr.null.count) == (8.0, 2)
+    assert only.measurements["identification"].attack.mean == pytest.approx(2 / 3)
+
+
+def test_scores_once_measured_are_shown_without_the_weights_that_measured_them(
+    make_record: Callable[..., Record],
+) -> None:
+    record = make_record(scores={"psnr": (20.0,), "lpips_alex": (0.3,), "lpips_vgg": (NAN,)})
+    (only,) = summarise_records([record], {"psnr": PSNR(), "lpips_alex": None, "lpips_vgg": None}, {}).rows
+    assert only.measurements["lpips_alex"].attack.mean == 0.3
+    assert not only.measurements["lpips_alex"].higher_is_leakier
+    assert not only.measurements["lpips_vgg"].measured
+
+
+def test_a_null_without_its_attack_makes_no_row(make_record: Callable[..., Record]) -> None:
+    assert summarise_records([make_record(null=True)], {"psnr": PSNR()}, {}).rows == ()
+
+
+def test_the_json_of_a_result_holds_every_number_and_no_nan(make_record: Callable[..., Record]) -> None:
+    record = make_record(
+        scores={"psnr": (20.0,), "ssim": (NAN,), "identification": (1.0,)},
+        facts={"loss": NAN, "layer": "head"},
+        ledger=(Fact("labels", True, "given"),),
+    )
+    audit = summarise_records(
+        [record], {"psnr": PSNR(), "ssim": SSIM(), "identification": Identification()}, {"seed": 7}
+    )
+    text = json.dumps(audit.to_json(), allow_nan=False)
+    payload = json.loads(text)
+    assert payload["seed"] == 7
+    (only,) = payload["rows"]
+    assert only["metrics"]["psnr"]["mean"] == 20.0
+    assert only["metrics"]["psnr"]["worst"] == 20.0
+    # Student's interval needs two examples.
+    assert only["metrics"]["psnr"]["interval"] == [None, None]
+    assert only["metrics"]["ssim"] == {
+        "measured": False,
+        "mean": None,
+        "worst": None,
+        "interval": [None, None],
+        "count": 0,
+        "null": {"mean": None, "interval": [None, None], "count": 0},
+        "higher_is_leakier": True,
+        "unit": "",
+    }
+    assert only["facts"] == {"loss": None, "layer": "head"}
+    assert only["assumptions"] == [{"name": "labels", "disclosed": True, "detail": "given"}]
+    assert only["verdict"] == "leaks"

@@ -1,0 +1,199 @@
+"""What holds for every defence of the catalogue."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError, fields
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import leakgauge.defences
+from leakgauge.attacks.matching import Cosine
+from leakgauge.catalogue import DEFENCES
+from leakgauge.config import build, build_defence
+from leakgauge.defences import Chain, Clipping, GaussianNoise, LaplaceNoise, NoDefence, Pruning, chain
+from leakgauge.errors import InvalidCase
+from leakgauge.models import Compact
+from leakgauge.models import build as build_model
+from leakgauge.protocol import FedAvg, FedSGD, learner_and_state
+from leakgauge.randomness import seeded
+
+SHAPE = (3, 9, 9)
+PLAIN = FedSGD()
+LEARNER, STATE = learner_and_state(build_model(Compact(width=3), SHAPE, 5, seed=0).double())
+
+# The options at which each defence does nothing; a new defence has to state its own.
+ZERO_STRENGTH = {
+    "none": "none",
+    "pruning": "pruning:keep=1",
+    "gaussian_noise": "gaussian_noise:std=0",
+    "laplace_noise": "laplace_noise:scale=0",
+    "clipping": "clipping:max_norm=inf",
+}
+# Options under which each changes an update of the small model above; ditto.
+STRONG = {
+    "none": "none",
+    "pruning": "pruning:keep=0.3",
+    "gaussian_noise": "gaussian_noise:std=0.1",
+    "laplace_noise": "laplace_noise:scale=0.1",
+    "clipping": "clipping:max_norm=0.01",
+}
+BAD = {
+    "pruning": ["keep=0", "keep=-0.1", "keep=1.5", "keep=inf", "keep='all'"],
+    "gaussian_noise": ["std=-1", "std=inf", "std='loud'"],
+    "laplace_noise": ["scale=-1", "scale=inf", "scale=None"],
+    "clipping": ["max_norm=0", "max_norm=-1", "max_norm=True"],
+}
+NAMESPACE = {**vars(leakgauge.defences), "inf": float("inf")}
+MEMBERS = [build(DEFENCES, text, kind="defence") for text in STRONG.values()]
+
+
+@pytest.fixture(scope="module")
+def batch(examples):
+    return examples(2, SHAPE, dtype=torch.float64)
+
+
+def sent(defence, batch, *, seed=0, local_update=PLAIN):
+    return defence(local_update)(LEARNER, STATE, batch, generator=seeded(seed)).params
+
+
+def expected(defence, batch, observed, local_update=PLAIN):
+    return defence(local_update).expected(LEARNER, STATE, batch, observed=observed)
+
+
+def equal(left, right) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_every_defence_states_when_it_is_weak_and_strong():
+    assert ZERO_STRENGTH.keys() == STRONG.keys() == DEFENCES.keys()
+
+
+@pytest.mark.parametrize("local_update", [FedSGD(), FedAvg(2, 1, 0.1)], ids=repr)
+@pytest.mark.parametrize("name", DEFENCES)
+def test_zero_strength_is_the_identity(name, local_update, batch):
+    defence = build_defence(ZERO_STRENGTH[name])
+    plain = sent(NoDefence(), batch, local_update=local_update)
+    assert equal(sent(defence, batch, local_update=local_update), plain)
+    assert equal(expected(defence, batch, plain, local_update), plain)
+
+
+@pytest.mark.parametrize("nothing", [NoDefence(), Chain(()), chain(), chain(NoDefence(), Chain(()))], ids=repr)
+def test_a_chain_of_none_is_the_identity(nothing, batch):
+    assert nothing(FedSGD()) == FedSGD()
+    assert equal(sent(nothing, batch), sent(NoDefence(), batch))
+
+
+@pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
+def test_the_attacked_update_passed_through_the_defence(name, batch):
+    assert not equal(sent(build_defence(STRONG[name]), batch), sent(NoDefence(), batch))
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_a_defence_is_a_function_of_its_generator(name, batch):
+    defence = build_defence(STRONG[name])
+    assert equal(sent(defence, batch, seed=3), sent(defence, batch, seed=3))
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_a_defence_keeps_names_shapes_and_types(name, batch):
+    update = sent(build_defence(STRONG[name]), batch)
+    assert {n: (t.shape, t.dtype) for n, t in update.items()} == {
+        n: (t.shape, t.dtype) for n, t in STATE.params.items()
+    }
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_a_defence_touches_neither_batch_nor_state(name, batch, bits):
+    before = bits(batch, STATE, LEARNER.module)
+    update = sent(build_defence(STRONG[name]), batch)
+    expected(build_defence(STRONG[name]), batch, update)
+    assert bits(batch, STATE, LEARNER.module) == before
+
+
+@settings(deadline=None, max_examples=20)
+@given(parts=st.lists(st.sampled_from(MEMBERS), min_size=3, max_size=3))
+def test_chaining_is_associative(parts, batch):
+    a, b, c = parts
+    left, right = chain(chain(a, b), c), chain(a, chain(b, c))
+    assert left == right == chain(a, b, c)
+    assert equal(sent(left, batch), sent(Chain((Chain((a, b)), c)), batch))
+    assert equal(sent(left, batch), sent(Chain((a, Chain((b, c)))), batch))
+    assert equal(sent(left, batch), sent(lambda update: c(b(a(update))), batch))
+
+
+def test_the_first_of_a_chain_is_applied_first(batch):
+    # Pruning keeps a share of each tensor, so noise before it cannot fill the zeros, noise after it does.
+    pruned_last, pruned_first = chain(GaussianNoise(0.1), Pruning(0.3)), chain(Pruning(0.3), GaussianNoise(0.1))
+    assert any(bool((tensor == 0).any()) for tensor in sent(pruned_last, batch).values())
+    assert not any(bool((tensor == 0).any()) for tensor in sent(pruned_first, batch).values())
+    assert chain(Clipping(1.0), Pruning(0.5)) == build_defence("clipping:max_norm=1+pruning:keep=0.5")
+
+
+DETERMINISTIC = [Pruning(0.3), Pruning(0.01), Clipping(0.01), Clipping(100.0), NoDefence()]
+
+
+@pytest.mark.parametrize("local_update", [FedSGD(), FedAvg(2, 1, 0.1)], ids=repr)
+@pytest.mark.parametrize(("first", "second"), list(product(DETERMINISTIC, repeat=2)), ids=repr)
+def test_an_adaptive_attacker_predicts_a_deterministic_defence_exactly(first, second, local_update, batch):
+    defence = chain(first, second)
+    observed = sent(defence, batch, local_update=local_update)
+    predicted = expected(defence, batch, observed, local_update)
+    for name in observed:
+        torch.testing.assert_close(predicted[name], observed[name], rtol=1e-12, atol=0)
+
+
+# Pruning after clipping after pruning: the length that was clipped is of entries no longer visible, the angle is not.
+@settings(deadline=None, max_examples=30)
+@given(parts=st.lists(st.sampled_from(DETERMINISTIC), max_size=4))
+def test_an_adaptive_attacker_predicts_the_direction_of_any_deterministic_chain(parts, batch):
+    observed = sent(chain(*parts), batch)
+    assert abs(float(Cosine()(expected(chain(*parts), batch, observed), observed))) < 1e-12
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_what_an_adaptive_attacker_predicts_is_the_mean_of_what_is_sent(name, batch):
+    # The seeds are fixed; among a thousand entries, six standard errors of a mean of 100 leave room for its own noise.
+    defence = build_defence(STRONG[name])
+    draws = [sent(defence, batch, seed=seed) for seed in range(100)]
+    predicted = expected(defence, batch, draws[0])
+    for tensor_name, tensor in predicted.items():
+        sample = torch.stack([draw[tensor_name] for draw in draws])
+        error = (sample.mean(dim=0) - tensor).abs()
+        assert bool((error <= 6 * sample.std(dim=0) / 10 + 1e-12).all())
+
+
+@pytest.mark.parametrize("name", DEFENCES)
+def test_the_prediction_is_differentiable_in_the_images(name, batch):
+    observed = sent(build_defence(STRONG[name]), batch)
+    images = batch.images.clone().requires_grad_()
+    predicted = expected(build_defence(STRONG[name]), type(batch)(images, batch.labels), observed)
+    (gradient,) = torch.autograd.grad(sum(tensor.square().sum() for tensor in predicted.values()), images)
+    assert bool((gradient != 0).any())
+    assert bool(torch.isfinite(gradient).all())
+
+
+@pytest.mark.parametrize("defence", [*MEMBERS, Chain(tuple(MEMBERS)), Clipping(float("inf"))], ids=repr)
+def test_a_defence_is_its_own_configuration(defence):
+    assert eval(repr(defence), NAMESPACE) == defence  # noqa: S307
+    assert pickle.loads(pickle.dumps(defence)) == defence  # noqa: S301
+    assert hash(defence) == hash(eval(repr(defence), NAMESPACE))  # noqa: S307
+    with pytest.raises(FrozenInstanceError):
+        setattr(defence, fields(defence)[0].name if fields(defence) else "strength", 1)
+
+
+@pytest.mark.parametrize("text", [f"{name}:{option}" for name, options in BAD.items() for option in options])
+def test_an_option_that_makes_no_sense_is_refused_by_name(text):
+    with pytest.raises(InvalidCase, match=text.partition(":")[2].partition("=")[0]) as refusal:
+        build_defence(text)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("defence", [Pruning, GaussianNoise, LaplaceNoise, Clipping])
+def test_nan_is_no_strength(defence):
+    with pytest.raises(InvalidCase):
+        defence(float("nan"))
