@@ -4,10 +4,10 @@
     python benchmarks/speed.py --json     # the rows, for machines
     python benchmarks/speed.py --rounds 3 --cases lenet/1 compact/4
 
-Rounds are interleaved (every route once per round) and each ratio is the median over rounds of the ratio within a round,
-so that a busy moment of the machine hits numerator and denominator alike. The yardstick is one ordinary training step:
-forward and backward for all parameters. ``plain`` is the attack step as it is usually written: ``backward()`` on a distance
-that was built with ``create_graph``, which also computes second-order gradients for every parameter.
+Rounds are interleaved (every route once per round) and each ratio is the median over rounds of the ratio within a
+round, so that a busy moment of the machine hits numerator and denominator alike. The yardstick is one ordinary training
+step: forward and backward for all parameters. ``plain`` is the attack step as it is usually written: ``backward()`` on a
+distance that was built with ``create_graph``, which also computes second-order gradients for every parameter.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def prepare(case: str) -> Bench:
     truth, images = (torch.rand(count, 3, 32, 32, generator=generator) for _ in range(2))
     observed = FedSGD().compute(learner, state, Batch(truth, labels))
     problem = MatchingProblem(learner, state, FedSGD(), observed, Cosine(), labels)
-    return Bench(partial(_train, module, images, labels), partial(_plain, module, images, labels, observed), problem, images)
+    train = partial(_train, module, images, labels)
+    return Bench(train, partial(_plain, module, images, labels, observed), problem, images)
 
 
 def _train(module: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> None:

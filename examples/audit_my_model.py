@@ -1,6 +1,6 @@
 """What does one update of my model give away? The five lines of the README, on an embedded photograph.
 
-    python examples/audit_my_model.py [--steps 600] [--out report]
+python examples/audit_my_model.py [--steps 600] [--out report]
 """
 
 import argparse

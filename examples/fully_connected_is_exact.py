@@ -1,6 +1,6 @@
 """A network that starts with a linear layer hands over its input: no optimisation, more than 100 dB.
 
-    python examples/fully_connected_is_exact.py
+python examples/fully_connected_is_exact.py
 """
 
 import torch

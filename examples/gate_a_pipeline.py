@@ -1,6 +1,6 @@
 """Fail a build when an update leaks more than it may; the same as `leakgauge audit --fail-above identification=0.5`.
 
-    python examples/gate_a_pipeline.py [--std 0.1] [--steps 600]
+python examples/gate_a_pipeline.py [--std 0.1] [--steps 600]
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A client trains, its round is recorded, and what the file gives away is recovered from the file alone.
 
-    python examples/record_and_invert.py [--steps 400]
+python examples/record_and_invert.py [--steps 400]
 """
 
 import argparse

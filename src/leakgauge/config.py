@@ -112,7 +112,7 @@ def import_factory(reference: str) -> nn.Module:
         ) from error
     if not isinstance(model, nn.Module):
         raise InvalidCase(
-            f"The model factory {reference!r} returned a {type(model).__name__}; let it return a torch.nn.Module."
+            f"The model factory {reference!r} returned {type(model).__name__}; let it return a torch.nn.Module."
         )
     return model
 

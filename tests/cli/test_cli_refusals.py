@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from leakgauge.audit import plan
 from leakgauge.files import write_tensors
 
 Command = Callable[..., Any]
@@ -157,7 +158,7 @@ def test_an_unwritable_folder_is_refused_before_the_model_is_trained(
     def never(*_: Any) -> None:
         raise AssertionError("prepared in vain")
 
-    monkeypatch.setattr("leakgauge.audit.plan.prepare", never)
+    monkeypatch.setattr(plan, "prepare", never)
     (tmp_path / "file").write_text("precious")
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         command("audit", *small, "--out", out).refused("Cannot write to", "--out")
@@ -175,7 +176,7 @@ MODELS = {
     "fails when called": ("def build():\n    return 1 / 0", "{}:build", ("division by zero",)),
     "is no function": ("build = 3", "{}:build", ("without arguments", "not callable")),
     "is a model already": ("from torch import nn\nbuild = nn.Linear(64, 10)", "{}:build", ("is a model",)),
-    "returns no module": ("def build():\n    return 3", "{}:build", ("returned a int", "torch.nn.Module")),
+    "returns no module": ("def build():\n    return 3", "{}:build", ("returned int", "torch.nn.Module")),
     "has too few outputs": (
         "from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 9))",
         "{}:build",

@@ -25,7 +25,8 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Record:
-    """One finished case. ``scores`` hold one number per private example and metric, NaN = not measured."""
+    """One finished case. ``scores`` hold one number per private example and metric, NaN = not measured;
+    ``crowd`` counts the distractors an original was to be picked from."""
 
     key: str
     round: int
@@ -44,6 +45,7 @@ class Record:
     ledger: tuple[Fact, ...]
     seconds: float
     environment: Mapping[str, str]
+    crowd: int = 0
     pictures: Pictures = field(default_factory=Pictures, compare=False, repr=False)
 
     def to_json(self) -> str:

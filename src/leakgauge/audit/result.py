@@ -87,6 +87,7 @@ class Row:
             "batch_size": self.batch_size,
             "rounds": self.rounds,
             "victims": self.victims,
+            "crowd": self.records[0].crowd,
             "metrics": {name: _measurement(value) for name, value in self.measurements.items()},
             "verdict": self.verdict.value,
             "outcome": self.outcome.name.lower(),
@@ -99,7 +100,7 @@ class Row:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """All rows of an audit, the gravest verdict first within each defence; ``description`` is what to run it again with."""
+    """All rows of an audit, the gravest verdict first within each defence; ``description`` is what reruns it."""
 
     rows: tuple[Row, ...]
     description: Mapping[str, Any]

@@ -54,6 +54,7 @@ def run_case(case: Case, metrics: Metrics, progress: Progress = silent) -> Recor
         ledger=case.ledger,
         seconds=seconds,
         environment=environment(),
+        crowd=0 if case.distractors is None else case.distractors.shape[-4],
         pictures=_pictures(reconstruction, comparison),
     )
 

@@ -91,7 +91,7 @@ def render(result: AuditResult) -> str:
         rows=[(humanise(row.defence), row, [_cell(row, name) for name in metrics]) for row in rows],
         left_out=left_out(result),
         ledgers=_ledgers(result.rows),
-        distractors=result.description.get("distractors"),
+        distractors=max((record.crowd for row in result.rows for record in row.records), default=0),
         chance=_chance(rows),
         curves=_curves(rows),
         from_plan=_from_plan(result),
