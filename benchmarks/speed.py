@@ -6,7 +6,7 @@
 
 Rounds are interleaved (every route once per round) and each ratio is the median over rounds of the ratio within a
 round, so that a busy moment of the machine hits numerator and denominator alike. The yardstick is one ordinary training
-step: forward and backward for all parameters. ``plain`` is the attack step as it is usually written: ``backward()`` on a
+step: forward and backward for all parameters. ``plain`` is the attack step as usually written: ``backward()`` on a
 distance that was built with ``create_graph``, which also computes second-order gradients for every parameter.
 """
 

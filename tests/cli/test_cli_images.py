@@ -11,11 +11,11 @@ from leakgauge.report.images import write_images
 
 
 @pytest.mark.parametrize(("channels", "shape"), [(1, (4, 6)), (3, (4, 6, 3)), (2, (4, 6)), (5, (4, 6))])
-def test_each_image_is_a_file_in_its_own_resolution(tmp_path: Path, channels: int, shape: tuple[int, ...]) -> None:
+def test_each_image_is_a_file_in_its_own_resolution(channels: int, shape: tuple[int, ...]) -> None:
     images = torch.rand(3, channels, 4, 6, generator=torch.Generator().manual_seed(0))
-    paths = write_images(images, tmp_path)
+    paths = write_images(images, Path())
     assert [path.name for path in paths] == ["image_000.png", "image_001.png", "image_002.png"]
-    assert sorted(tmp_path.iterdir()) == paths
+    assert sorted(Path().iterdir()) == paths
     with Image.open(paths[1]) as picture:
         pixels = np.asarray(picture)
     assert pixels.shape == shape
@@ -30,7 +30,7 @@ def test_pixels_beyond_the_range_are_cut_off(tmp_path: Path) -> None:
         assert np.asarray(picture).tolist() == [[0, 128, 255]]
 
 
-def test_nothing_recovered_writes_nothing(tmp_path: Path) -> None:
-    assert write_images(None, tmp_path) == []
-    assert write_images(torch.empty(0, 1, 4, 4), tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
+def test_nothing_recovered_writes_nothing() -> None:
+    assert write_images(None, Path()) == []
+    assert write_images(torch.empty(0, 1, 4, 4), Path()) == []
+    assert list(Path().iterdir()) == []

@@ -4,6 +4,7 @@ answers with the next one. All restarts advance in lockstep, each with its own s
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -75,8 +76,8 @@ class AdamState:
 
 
 @dataclass(frozen=True)
-class Adam:
-    """Adam [Kingma & Ba, 2015], projected onto the box after each step."""
+class AdamFamily(ABC):
+    """What Adam and its signed form share: moments, schedule and projection onto the box."""
 
     learning_rate: float = 0.05
     steps: int = 1000
@@ -85,31 +86,33 @@ class Adam:
     def __post_init__(self) -> None:
         _require_steps(self.steps)
 
+    @abstractmethod
+    def direction(self, gradient: Tensor) -> Tensor:
+        """What the moments are fed with."""
+
     def start(self, candidate: Tensor, box: Box | None) -> AdamState:
         return AdamState(candidate, torch.zeros_like(candidate), torch.zeros_like(candidate), 0, box)
 
     def advance(self, state: AdamState, loss: Tensor, gradient: Tensor) -> AdamState:
         del loss
-        return _adam_step(state, gradient, self.learning_rate * self.schedule(state.step / self.steps))
+        rate = self.learning_rate * self.schedule(state.step / self.steps)
+        return _adam_step(state, self.direction(gradient), rate)
 
 
 @dataclass(frozen=True)
-class SignedAdam:
+class Adam(AdamFamily):
+    """Adam [Kingma & Ba, 2015], projected onto the box after each step."""
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+@dataclass(frozen=True)
+class SignedAdam(AdamFamily):
     """Adam fed with the sign of the gradient [Geiping et al., 2020, section 4]."""
 
-    learning_rate: float = 0.05
-    steps: int = 1000
-    schedule: Schedule = CosineDecay()
-
-    def __post_init__(self) -> None:
-        _require_steps(self.steps)
-
-    def start(self, candidate: Tensor, box: Box | None) -> AdamState:
-        return AdamState(candidate, torch.zeros_like(candidate), torch.zeros_like(candidate), 0, box)
-
-    def advance(self, state: AdamState, loss: Tensor, gradient: Tensor) -> AdamState:
-        del loss
-        return _adam_step(state, gradient.sign(), self.learning_rate * self.schedule(state.step / self.steps))
+    def direction(self, gradient: Tensor) -> Tensor:
+        return gradient.sign()
 
 
 def _adam_step(state: AdamState, direction: Tensor, learning_rate: float) -> AdamState:

@@ -1,0 +1,154 @@
+"""Distances and priors against their definitions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leakgauge import params as tree
+from leakgauge.attacks.matching import (
+    L1,
+    AnisotropicTotalVariation,
+    Cosine,
+    Euclidean,
+    Geometric,
+    PixelNorm,
+    Pixels,
+    TotalVariation,
+    Uniform,
+)
+from leakgauge.randomness import seeded
+from leakgauge.types import ParamTree
+
+OBJECTIVES = [Cosine(), Euclidean(), L1(), Cosine(Geometric(0.7)), Euclidean(Geometric(1.5)), L1(Geometric(0.7))]
+SCALES = st.floats(1e-12, 1e9)
+
+
+def update(seed: int, dtype: torch.dtype = torch.float64) -> ParamTree:
+    generator = seeded(seed, "update")
+    shapes = {"conv.weight": (4, 3, 3, 3), "conv.bias": (4,), "head.weight": (5, 7)}
+    return {name: torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for name, shape in shapes.items()}
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 999), scale=SCALES, dtype=st.sampled_from([torch.float32, torch.float64]))
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_the_distance_of_an_update_to_itself_is_zero(objective, seed, scale, dtype):
+    one = tree.scale(update(seed, dtype), scale)
+    assert abs(float(objective(one, one))) < 8 * torch.finfo(dtype).eps
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 999), left=SCALES, right=SCALES, dtype=st.sampled_from([torch.float32, torch.float64]))
+def test_cosine_is_blind_to_length(seed, left, right, dtype):
+    one, two = update(seed, dtype), update(seed + 1, dtype)
+    expected = Cosine()(update(seed), update(seed + 1))
+    scaled = Cosine()(tree.scale(one, left), tree.scale(two, right))
+    assert abs(float(scaled) - float(expected)) < 20 * torch.finfo(dtype).eps
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 999), scale=SCALES, dtype=st.sampled_from([torch.float32, torch.float64]))
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_a_distance_is_blind_to_the_unit_of_the_update(objective, seed, scale, dtype):
+    one, two = update(seed, dtype), update(seed + 1, dtype)
+    expected = float(objective(update(seed), update(seed + 1)))
+    scaled = float(objective(tree.scale(one, scale), tree.scale(two, scale)))
+    assert scaled == pytest.approx(expected, rel=50 * torch.finfo(dtype).eps)
+
+
+def test_distances_are_their_formulas():
+    one, two = update(0), update(1)
+    a, b = tree.flatten(one), tree.flatten(two)
+    close = {"rel": 1e-12}
+    assert float(Cosine()(one, two)) == pytest.approx(1 - float(a @ b) / float(a.norm() * b.norm()), **close)
+    assert float(Euclidean()(one, two)) == pytest.approx(float((a - b).square().sum() / b.square().sum()), **close)
+    assert float(L1()(one, two)) == pytest.approx(float((a - b).abs().sum() / b.abs().sum()), **close)
+
+
+@pytest.mark.parametrize("kind", [Cosine, Euclidean, L1])
+def test_weights_multiply_both_updates_tensor_by_tensor(kind):
+    one, two = update(0), update(1)
+    weighted = [
+        {name: 0.7**index * tensor for index, (name, tensor) in enumerate(params.items())} for params in (one, two)
+    ]
+    assert float(kind(Geometric(0.7))(one, two)) == pytest.approx(float(kind()(*weighted)), rel=1e-12)
+    assert float(kind(Geometric(1.0))(one, two)) == float(kind(Uniform())(one, two)) == float(kind()(one, two))
+
+
+def test_cosine_of_opposites_is_two_and_of_orthogonals_one():
+    one = {"w": torch.tensor([1.0, 0.0])}
+    assert float(Cosine()(one, tree.scale(one, -3.0))) == 2
+    assert float(Cosine()(one, {"w": torch.tensor([0.0, 5.0])})) == 1
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+def test_a_vanishing_update_has_a_finite_distance_and_derivative(objective):
+    zero = tree.scale(update(0), 0.0)
+    for one, two in ((zero, update(1)), (update(1), zero), (zero, zero)):
+        leaves = {name: tensor.clone().requires_grad_() for name, tensor in one.items()}
+        value = objective(leaves, two)
+        gradients = torch.autograd.grad(value, list(leaves.values()))
+        assert math.isfinite(float(value.detach()))
+        assert all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+
+
+# Priors
+
+PRIORS = [TotalVariation(0.3), AnisotropicTotalVariation(0.3), PixelNorm(0.3)]
+
+
+@pytest.fixture(scope="module")
+def images() -> torch.Tensor:
+    return torch.rand(2, 3, 3, 5, 4, generator=seeded(0), dtype=torch.float64)
+
+
+def test_total_variation_is_the_mean_length_of_the_pixel_gradient(images):
+    lengths = [
+        math.sqrt(
+            float(channel[i, j + 1] - channel[i, j]) ** 2 + float(channel[i + 1, j] - channel[i, j]) ** 2 + 1e-6
+        )
+        for channel in images[1].flatten(0, 1)
+        for i in range(4)
+        for j in range(3)
+    ]
+    assert float(TotalVariation(0.3)(images)[1]) == pytest.approx(0.3 * sum(lengths) / len(lengths), rel=1e-12)
+
+
+def test_anisotropic_total_variation_is_the_mean_of_each_directions_steps(images):
+    across = [float(abs(a - b)) for a, b in zip(images[0, ..., 1:].flatten(), images[0, ..., :-1].flatten())]
+    down = [float(abs(a - b)) for a, b in zip(images[0, ..., 1:, :].flatten(), images[0, ..., :-1, :].flatten())]
+    expected = 0.3 * (sum(across) / len(across) + sum(down) / len(down))
+    assert float(AnisotropicTotalVariation(0.3)(images)[0]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_pixel_norm_is_the_mean_squared_distance_from_the_centre(images):
+    assert float(PixelNorm(0.3, 0.1)(images)[0]) == pytest.approx(0.3 * float((images[0] - 0.1).square().mean()))
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=repr)
+def test_a_prior_gives_each_restart_its_own_penalty(prior, images):
+    torch.testing.assert_close(prior(images), torch.cat([prior(row[None]) for row in images]))
+
+
+@pytest.mark.parametrize("prior", PRIORS, ids=repr)
+def test_a_flat_image_is_the_cheapest(prior, images):
+    flat = torch.full_like(images, 0.5)
+    assert bool((prior(flat) < prior(images)).all())
+    assert float(prior(flat).max()) <= 0.3 * 1e-3 + 1e-12
+
+
+@settings(deadline=None, max_examples=20)
+@given(mean=st.floats(0, 1), spread=st.floats(0, 1), restarts=st.integers(1, 3), count=st.integers(1, 3))
+def test_a_start_lies_in_the_box_and_is_a_function_of_its_generator(mean, spread, restarts, count):
+    pixels = Pixels(mean, spread)
+    start = pixels.start(restarts, count, (3, 4, 5), generator=seeded(0))
+    assert start.shape == (restarts, count, 3, 4, 5)
+    assert float(start.min()) >= 0
+    assert float(start.max()) <= 1
+    assert torch.equal(start, pixels.start(restarts, count, (3, 4, 5), generator=seeded(0)))
+    assert pixels.decode(start) is start

@@ -1,0 +1,222 @@
+"""Optimisers against scipy's and torch's, on problems whose minimum is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize, rosen, rosen_der
+from torch import Tensor
+
+from leakgauge.attacks.matching import LBFGS, Adam, CosineDecay, SignedAdam, StepDecay
+from leakgauge.errors import InvalidCase
+from leakgauge.randomness import seeded
+
+Function = Callable[[Tensor], Tensor]
+BOX = (0.0, 1.0)
+
+
+def evaluate(function: Function, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """One value and one gradient per row."""
+    leaf = candidates.detach().requires_grad_()
+    values = torch.stack([function(row) for row in leaf])
+    (gradient,) = torch.autograd.grad(values.nan_to_num().sum(), leaf)
+    return values.detach(), gradient.nan_to_num(0.0, 0.0, 0.0)
+
+
+def path(optimiser, function: Function, start: Tensor, box=BOX) -> list[Tensor]:
+    """All candidates, in order."""
+    state = optimiser.start(start, box)
+    candidates = [state.candidate]
+    for _ in range(optimiser.steps):
+        state = optimiser.advance(state, *evaluate(function, state.candidate))
+        candidates.append(state.candidate)
+        if bool(state.converged.all()):
+            break
+    return candidates
+
+
+def minimum(optimiser, function: Function, start: Tensor, box=BOX) -> Tensor:
+    """The best candidate of each row."""
+    visited = torch.stack(path(optimiser, function, start, box))
+    with torch.no_grad():
+        values = torch.stack([torch.stack([function(row) for row in rows]) for rows in visited])
+    best = values.nan_to_num(nan=torch.inf).argmin(dim=0)
+    return visited[best, torch.arange(start.shape[0])]
+
+
+def quadratic(size: int, conditioning: float, seed: int) -> tuple[Function, Tensor, Tensor]:
+    """A random convex quadratic whose free minimum lies partly outside the box, with its matrix and centre."""
+    generator = seeded(seed, "quadratic")
+    basis, _ = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))
+    spectrum = torch.logspace(0, -np.log10(conditioning), size, dtype=torch.float64)
+    matrix = basis @ torch.diag(spectrum) @ basis.T
+    centre = 3 * torch.rand(size, generator=generator, dtype=torch.float64) - 1
+    return (lambda x: (x - centre) @ matrix @ (x - centre) / 2), matrix, centre
+
+
+@settings(deadline=None, max_examples=25)
+@given(size=st.integers(1, 20), conditioning=st.floats(1, 1e3), seed=st.integers(0, 999))
+def test_lbfgs_finds_the_minimum_of_a_convex_quadratic_on_a_box_that_scipy_finds(size, conditioning, seed):
+    function, matrix, centre = quadratic(size, conditioning, seed)
+    a, c = matrix.numpy(), centre.numpy()
+    start = torch.rand(2, size, generator=seeded(seed, "start"), dtype=torch.float64)
+    reference = minimize(
+        lambda x: (x - c) @ a @ (x - c) / 2,
+        start[0].numpy(),
+        jac=lambda x: a @ (x - c),
+        bounds=[BOX] * size,
+        method="L-BFGS-B",
+        options={"ftol": 1e-15, "gtol": 1e-12, "maxiter": 10_000, "maxfun": 10_000},
+    )
+    for found in minimum(LBFGS(steps=600), function, start):
+        assert float(function(found)) <= reference.fun + 1e-8
+        np.testing.assert_allclose(found.numpy(), reference.x, atol=1e-5 * conditioning**0.5)
+
+
+@pytest.mark.parametrize("size", [2, 10])
+@pytest.mark.parametrize("box", [None, (-2.0, 2.0), (-1.0, 0.6)], ids=str)
+def test_lbfgs_finds_the_minimum_of_rosenbrocks_valley(box, size):
+    def function(x: Tensor) -> Tensor:
+        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+    start = torch.full((1, size), 0.5, dtype=torch.float64)
+    start[0, 0] = -0.9
+    reference = minimize(
+        rosen,
+        start[0].numpy(),
+        jac=rosen_der,
+        bounds=None if box is None else [box] * size,
+        method="L-BFGS-B",
+        options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10_000, "maxfun": 10_000},
+    )
+    (found,) = minimum(LBFGS(steps=800), function, start, box)
+    np.testing.assert_allclose(found.numpy(), reference.x, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 999), low=st.floats(-2, 0), width=st.floats(0.1, 2))
+@pytest.mark.parametrize(
+    "optimiser", [LBFGS(steps=40), Adam(0.3, 40), SignedAdam(0.3, 40, StepDecay())], ids=lambda o: type(o).__name__
+)
+def test_no_candidate_leaves_the_box(optimiser, seed, low, width):
+    box = (low, low + width)
+    waves = torch.randn(8, 5, generator=seeded(seed), dtype=torch.float64)
+    start = box[0] + width * torch.rand(3, 5, generator=seeded(seed, "start"), dtype=torch.float64)
+    for candidate in path(optimiser, lambda x: (3 * waves @ x).sin().sum() + x.sum(), start, box):
+        assert box[0] <= float(candidate.min())
+        assert float(candidate.max()) <= box[1]
+
+
+@settings(deadline=None, max_examples=10)
+@given(seed=st.integers(0, 999))
+@pytest.mark.parametrize("optimiser", [LBFGS(steps=60, history=7), Adam(0.1, 60), SignedAdam(0.1, 60)], ids=repr)
+def test_restarts_together_go_where_each_goes_alone(optimiser, seed):
+    waves = torch.randn(8, 5, generator=seeded(seed), dtype=torch.float64)
+
+    def function(x: Tensor) -> Tensor:
+        return (2 * waves @ x).sin().sum() + 5 * (x - 0.4).square().sum()
+
+    start = torch.rand(4, 5, generator=seeded(seed, "start"), dtype=torch.float64)
+    together = minimum(optimiser, function, start)
+    alone = torch.cat([minimum(optimiser, function, row[None]) for row in start])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-9)
+
+
+def test_lbfgs_candidates_may_have_any_shape():
+    start = torch.rand(2, 1, 3, 4, 4, generator=seeded(0), dtype=torch.float64)
+    found = minimum(LBFGS(steps=50), lambda x: (x - 0.3).square().sum(), start)
+    torch.testing.assert_close(found, torch.full_like(start, 0.3), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_lbfgs_survives_trial_values_that_are_not_finite(bad):
+    # x - log x has its minimum at 1, and no value left of 0.05; the first move from the right lands there.
+    def function(x: Tensor) -> Tensor:
+        value = (x - x.clamp_min(1e-9).log()).sum()
+        return torch.where((x < 0.05).any(), torch.as_tensor(bad, dtype=x.dtype), value)
+
+    start = torch.tensor([[0.06, 3.0], [2.9, 2.9]], dtype=torch.float64)
+    for optimiser in (LBFGS(steps=200), LBFGS(steps=200, first_move=10.0)):
+        state = optimiser.start(start, (0.0, 3.0))
+        for _ in range(optimiser.steps):
+            state = optimiser.advance(state, *evaluate(function, state.candidate))
+        torch.testing.assert_close(state.point, torch.ones_like(start), rtol=0, atol=1e-6)
+
+
+def test_a_restart_that_starts_nowhere_disturbs_no_other():
+    def function(x: Tensor) -> Tensor:
+        return torch.where(x[0] > 0.9, torch.nan, 1.0) * (x - 0.2).square().sum()
+
+    start = torch.tensor([[0.95, 0.5], [0.5, 0.5]], dtype=torch.float64)
+    optimiser = LBFGS(steps=60)
+    state = optimiser.start(start, BOX)
+    for _ in range(optimiser.steps):
+        state = optimiser.advance(state, *evaluate(function, state.candidate))
+    torch.testing.assert_close(state.point[1], torch.full((2,), 0.2, dtype=torch.float64), rtol=0, atol=1e-9)
+    assert torch.equal(state.point[0], start[0])
+    assert bool(state.converged.all())
+
+
+def test_lbfgs_stops_at_a_stationary_point():
+    start = torch.full((1, 3), 0.3, dtype=torch.float64)
+    assert len(path(LBFGS(steps=50), lambda x: (x - 0.3).square().sum(), start)) == 2
+
+
+def test_every_accepted_value_of_lbfgs_is_lower_than_the_last():
+    function, _, _ = quadratic(12, 1e3, seed=3)
+    optimiser = LBFGS(steps=80)
+    state = optimiser.start(torch.rand(3, 12, generator=seeded(0), dtype=torch.float64), BOX)
+    for _ in range(optimiser.steps):
+        later = optimiser.advance(state, *evaluate(function, state.candidate))
+        assert bool((later.value <= state.value).all())
+        state = later
+
+
+@pytest.mark.parametrize("box", [None, BOX], ids=str)
+@pytest.mark.parametrize("schedule", [CosineDecay(), StepDecay()], ids=repr)
+@pytest.mark.parametrize(
+    ("optimiser", "fed"),
+    [(Adam, lambda gradient: gradient), (SignedAdam, torch.sign)],
+    ids=["adam", "signed adam is adam fed with signs"],
+)
+def test_adam_is_torchs_adam_step_by_step(optimiser, fed, schedule, box):
+    steps, rate = 40, 0.07
+    ours = optimiser(rate, steps, schedule)
+    theirs = torch.rand(2, 3, 4, generator=seeded(0), dtype=torch.float64).requires_grad_()
+    reference = torch.optim.Adam([theirs], lr=rate)
+    state = ours.start(theirs.detach().clone(), box)
+    for step in range(steps):
+        gradient = torch.randn(2, 3, 4, generator=seeded(step), dtype=torch.float64)
+        reference.param_groups[0]["lr"] = rate * schedule(step / steps)
+        theirs.grad = fed(gradient)
+        reference.step()
+        if box is not None:
+            with torch.no_grad():
+                theirs.clamp_(*box)
+        state = ours.advance(state, torch.zeros(2), gradient)
+        torch.testing.assert_close(state.candidate, theirs.detach(), rtol=1e-10, atol=1e-12)
+        assert not bool(state.converged.any())
+
+
+def test_step_decay_falls_tenfold_at_three_eighths_five_eighths_and_seven_eighths():
+    # Geiping et al. 2020, appendix C.
+    decay = StepDecay()
+    values = [decay(fraction) for fraction in (0, 0.374, 0.375, 0.624, 0.625, 0.874, 0.875, 1)]
+    assert values == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+    assert StepDecay(at=(0.5,), factor=0.3)(0.7) == 0.3
+
+
+def test_cosine_decay_falls_from_one_through_a_half_to_zero():
+    values = [CosineDecay()(fraction) for fraction in (0, 1 / 3, 1 / 2, 2 / 3, 1)]
+    assert values == pytest.approx([1, 0.75, 0.5, 0.25, 0], abs=1e-15)
+
+
+@pytest.mark.parametrize("optimiser", [LBFGS, Adam, SignedAdam])
+def test_an_optimiser_needs_a_step(optimiser):
+    with pytest.raises(InvalidCase, match="steps"):
+        optimiser(steps=0)
