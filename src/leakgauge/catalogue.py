@@ -7,7 +7,7 @@ from typing import Any
 
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.labels import IDLG
-from leakgauge.attacks.matching import idlg, inverting_gradients, quasi_newton
+from leakgauge.attacks.matching import idlg, inverting_gradients, quasi_newton, quasi_newton_smooth
 from leakgauge.data import Cifar10, Cifar100, Digits, ImageFolder, Mnist, Npz, Photos
 from leakgauge.defences import Clipping, GaussianNoise, LaplaceNoise, NoDefence, Pruning
 from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelRecall
@@ -19,6 +19,7 @@ Table = Mapping[str, Callable[..., Any]]
 ATTACKS: Table = {
     "linear_layer": LinearLayer,
     "quasi_newton": quasi_newton,
+    "quasi_newton_smooth": quasi_newton_smooth,
     "inverting_gradients": inverting_gradients,
     "idlg": idlg,
     "idlg_labels": IDLG,

@@ -9,11 +9,13 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from torch import nn
 
@@ -22,6 +24,11 @@ from leakgauge.defences import Defence, chain
 from leakgauge.errors import InvalidCase, InvalidFile
 
 T = TypeVar("T")
+
+_KINDS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+
+# A plus, unless it belongs to an exponent such as 1e+3.
+_JOINT = re.compile(r"\+(?!(?<=[\d.][eE]\+)\d)")
 
 
 def build(table: Table, text: str, *, kind: str) -> Any:
@@ -42,7 +49,16 @@ def build_defence(text: str) -> Defence:
     >>> build_defence("clipping:max_norm=2+pruning:keep=0.5")
     Chain(defences=(Clipping(max_norm=2.0), Pruning(keep=0.5)))
     """
-    return chain(*(build(DEFENCES, part, kind="defence") for part in text.split("+")))
+    return chain(*(build(DEFENCES, part, kind="defence") for part in split_chain(text)))
+
+
+def split_chain(text: str) -> list[str]:
+    """The specifications that ``+`` joins.
+
+    >>> split_chain("clipping:max_norm=1e+3+pruning")
+    ['clipping:max_norm=1e+3', 'pruning']
+    """
+    return _JOINT.split(text)
 
 
 def call(factory: Callable[..., T], options: Mapping[str, Any], *, owner: str) -> T:
@@ -98,7 +114,7 @@ def import_factory(reference: str) -> nn.Module:
         factory = getattr(importlib.import_module(module_name), attribute)
     except Exception as error:
         raise InvalidCase(
-            f"The model factory {reference!r} cannot be imported ({_cause(error)}); "
+            f"The model factory {reference!r} cannot be imported ({cause(error)}); "
             "check its name and run from its folder."
         ) from error
     if isinstance(factory, nn.Module):
@@ -107,7 +123,7 @@ def import_factory(reference: str) -> nn.Module:
         model = factory()
     except Exception as error:
         raise InvalidCase(
-            f"The model factory {reference!r} must be callable without arguments, but failed ({_cause(error)}); "
+            f"The model factory {reference!r} must be callable without arguments, but failed ({cause(error)}); "
             "wrap it in a function that needs none."
         ) from error
     if not isinstance(model, nn.Module):
@@ -117,7 +133,7 @@ def import_factory(reference: str) -> nn.Module:
     return model
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """What went wrong, in one line."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
@@ -130,10 +146,13 @@ def _options(rest: str, text: str) -> dict[str, Any]:
         parsed = ast.parse(f"f({rest})", mode="eval").body
         if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name) or parsed.args:
             raise ValueError("options need names")
-        return {str(word.arg): _literal(word.value) for word in parsed.keywords}
+        names = [str(word.arg) for word in parsed.keywords]
+        if len(set(names)) < len(names):
+            raise ValueError("an option is given twice")
+        return {name: _literal(word.value) for name, word in zip(names, parsed.keywords)}
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        cause = error.msg if isinstance(error, SyntaxError) else _cause(error)
-        raise InvalidCase(f"Cannot read the options of {text!r} ({cause}); use name:option=value.") from error
+        reason = error.msg if isinstance(error, SyntaxError) else cause(error)
+        raise InvalidCase(f"Cannot read the options of {text!r} ({reason}); use name:option=value.") from error
 
 
 def _literal(node: ast.expr) -> Any:
@@ -142,39 +161,25 @@ def _literal(node: ast.expr) -> Any:
         return float("inf") if node.id == "inf" else node.id
     try:
         return ast.literal_eval(node)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError("a value must be a number, a text or a list") from error
 
 
 def _coerce(value: Any, hint: Any, what: str) -> Any:
     """The value as the annotated type; only lossless changes (int to float, list to tuple)."""
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if get_origin(hint) in (Union, UnionType):  # in our signatures always "or None"
+        return None if value is None else _coerce(value, get_args(hint)[0], what)
+    if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
         return float(value)
-    if isinstance(value, list):
-        value = tuple(value)
-    allowed = {float: float, int: int, str: str, bool: bool}.get(hint)
-    if allowed is not None and (not isinstance(value, allowed) or (allowed is int and isinstance(value, bool))):
-        raise InvalidCase(f"The option {what} must be of type {allowed.__name__}, got {value!r}.")
-    if "tuple" in str(hint) and value is not None:
-        if not isinstance(value, tuple):
-            raise InvalidCase(f"The option {what} must be a list, got {value!r}.")
-        value = tuple(_coerce(item, next(iter(get_args(hint)), Any), what) for item in value)
-    if hint == int | None and value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise InvalidCase(f"The option {what} must be a whole number, got {value!r}.")
-    if hint == str | None and value is not None and not isinstance(value, str):
-        raise InvalidCase(f"The option {what} must be text, got {value!r}.")
-    if value is not None and not _has_words(hint):
+    if hint in _KINDS and type(value) is not hint:
+        raise InvalidCase(f"The option {what} must be {_KINDS[hint]}, got {value!r}; correct it.")
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise InvalidCase(f"The option {what} must be a list, got {value!r}; write it in brackets.")
+        return tuple(_coerce(item, get_args(hint)[0], what) for item in value)
+    if hint is not Any and hint not in _KINDS and get_origin(hint) is not Literal:
         raise InvalidCase(f"The option {what} is an object, got {value!r}; set it from Python.")
     return value
-
-
-def _has_words(hint: Any) -> bool:
-    """Whether a value of this type can be written in a configuration."""
-    return (
-        hint in (Any, float, int, str, bool)
-        or get_origin(hint) in (Literal, tuple)
-        or any(_has_words(part) for part in get_args(hint))
-    )
 
 
 def _suggest(name: str, known: Mapping[str, Any]) -> str:

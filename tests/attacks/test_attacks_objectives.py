@@ -31,7 +31,9 @@ SCALES = st.floats(1e-12, 1e9)
 def update(seed: int, dtype: torch.dtype = torch.float64) -> ParamTree:
     generator = seeded(seed, "update")
     shapes = {"conv.weight": (4, 3, 3, 3), "conv.bias": (4,), "head.weight": (5, 7)}
-    return {name: torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for name, shape in shapes.items()}
+    return {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for name, shape in shapes.items()
+    }
 
 
 @settings(deadline=None, max_examples=30)
@@ -109,9 +111,7 @@ def images() -> torch.Tensor:
 
 def test_total_variation_is_the_mean_length_of_the_pixel_gradient(images):
     lengths = [
-        math.sqrt(
-            float(channel[i, j + 1] - channel[i, j]) ** 2 + float(channel[i + 1, j] - channel[i, j]) ** 2 + 1e-6
-        )
+        math.sqrt(float(channel[i, j + 1] - channel[i, j]) ** 2 + float(channel[i + 1, j] - channel[i, j]) ** 2 + 1e-6)
         for channel in images[1].flatten(0, 1)
         for i in range(4)
         for j in range(3)

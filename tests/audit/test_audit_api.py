@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from audit_support import *  # noqa: F403
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
@@ -29,14 +30,26 @@ IMAGES, LABELS = images(1), torch.tensor([2])
 CROWD = images(60, seed=1)
 
 
+def labels(count: int) -> Tensor:
+    return torch.arange(count) % CLASSES
+
+
+def diverged() -> nn.Module:
+    model = mlp()
+    nn.init.constant_(next(model.parameters()), torch.nan)
+    return model
+
+
 def mlp() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, CLASSES))
 
 
-def audit(model: nn.Module | None = None, batch: Any = (IMAGES, LABELS), **options: Any) -> AuditResult:
+def audit(
+    model: nn.Module | None = None, batch: Any = (IMAGES, LABELS), loss: Any = cross_entropy, **options: Any
+) -> AuditResult:
     settings = {"attacks": ["linear_layer"], "defences": ["none"], "references": CROWD} | options
-    return leakgauge.audit(mlp() if model is None else model, cross_entropy, batch, **settings)
+    return leakgauge.audit(mlp() if model is None else model, loss, batch, **settings)
 
 
 def test_five_lines_audit_a_model(tmp_path: Path) -> None:
@@ -201,6 +214,12 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "label too large": ({"batch": (IMAGES, torch.tensor([CLASSES]))}, "5 classes"),
     "negative label": ({"batch": (IMAGES, torch.tensor([-1]))}, "5 classes"),
     "images of another size": ({"batch": (torch.rand(1, 1, 9, 9), LABELS)}, "cannot take images of 1 x 9 x 9"),
+    "labels of another type": ({"batch": (IMAGES, LABELS.to(torch.int32))}, "loss of the private batch|[Ll]abels"),
+    "images of another type": ({"batch": (IMAGES.double(), LABELS)}, "loss of the private batch cannot be computed"),
+    "a loss that fails": ({"loss": lambda scores, labels: scores / None}, "loss of the private batch cannot be"),
+    "a loss per image": ({"loss": lambda scores, labels: scores, "batch": (images(2), labels(2))}, "one finite number"),
+    "a diverged model": ({"model": diverged()}, "one finite number"),
+    "one image under BatchNorm": ({"model": Noisy(), "mode": "train"}, "more than 1 value per channel"),
     "references of another shape": ({"references": torch.rand(50, 1, 9, 9)}, "References need the shape"),
     "references without a batch dimension": ({"references": CROWD[0]}, "References need the shape"),
     "too few references": ({"references": CROWD[:1]}, "more than 1 of them"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from audit_support import *  # noqa: F403
 
 from leakgauge.audit import plan as planning
 from leakgauge.audit.case import Case, SimulatedUpdate

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from audit_support import *  # noqa: F403
+from audit_support import MakeRecord
 from rich.console import Console
 from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy, multi_margin_loss
@@ -392,7 +394,7 @@ def test_what_could_not_be_measured_is_measured_once_it_can_be(tmp_path: Path) -
     assert again.scores["psnr"] == fresh.scores["psnr"]
 
 
-def test_a_record_without_originals_is_recalled_as_it_is(make_record: Callable[..., Record]) -> None:
+def test_a_record_without_originals_is_recalled_as_it_is(make_record: MakeRecord) -> None:
     store = MemoryStore()
     record = make_record(scores={}, pictures=Pictures(None, torch.zeros(1, *SHAPE)))
     store.put(record)

@@ -7,21 +7,21 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from audit_support import *  # noqa: F403
+from audit_support import MakeRecord
 
 import leakgauge
 from leakgauge.audit.api import load_result
-from leakgauge.audit.record import Pictures, Record
+from leakgauge.audit.record import Pictures
 from leakgauge.audit.store import FolderStore, MemoryStore, check_reachable
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome
 
-MakeRecord = Callable[..., Record]
 AWKWARD = (0.1 + 0.2, 5e-324, -0.0, 1.7976931348623157e308, math.nan, 1 / 3)
 
 WRITER = """

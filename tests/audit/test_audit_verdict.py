@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from math import comb
 
 import pytest
+from audit_support import *  # noqa: F403
+from audit_support import MakeRecord
 
-from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult, Measurement, Row, Verdict, check_limit, judge, summarise_records
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import PSNR, SSIM, Identification, Summary
@@ -167,7 +167,7 @@ def test_every_standard_metric_can_be_limited() -> None:
         check_limit(name, 0.5)
 
 
-def test_rows_keep_the_order_of_defences_and_put_the_leakiest_attack_first(make_record: Callable[..., Record]) -> None:
+def test_rows_keep_the_order_of_defences_and_put_the_leakiest_attack_first(make_record: MakeRecord) -> None:
     records = [
         make_record(defence=defence, attack=attack, scores={"identification": (found,), "psnr": (psnr,)})
         for defence, attack, found, psnr in [
@@ -194,7 +194,7 @@ def test_rows_keep_the_order_of_defences_and_put_the_leakiest_attack_first(make_
         audit["pruning"]
 
 
-def test_a_row_is_the_mean_over_all_victims_of_all_rounds_beside_its_null(make_record: Callable[..., Record]) -> None:
+def test_a_row_is_the_mean_over_all_victims_of_all_rounds_beside_its_null(make_record: MakeRecord) -> None:
     metrics = {"psnr": PSNR(), "identification": Identification()}
     records = [
         make_record(round=0, batch_size=2, scores={"psnr": (10.0, 20.0), "identification": (0.0, 1.0)}, seconds=1.0),
@@ -210,7 +210,7 @@ def test_a_row_is_the_mean_over_all_victims_of_all_rounds_beside_its_null(make_r
 
 
 def test_scores_once_measured_are_shown_without_the_weights_that_measured_them(
-    make_record: Callable[..., Record],
+    make_record: MakeRecord,
 ) -> None:
     record = make_record(scores={"psnr": (20.0,), "lpips_alex": (0.3,), "lpips_vgg": (NAN,)})
     (only,) = summarise_records([record], {"psnr": PSNR(), "lpips_alex": None, "lpips_vgg": None}, {}).rows
@@ -219,11 +219,11 @@ def test_scores_once_measured_are_shown_without_the_weights_that_measured_them(
     assert not only.measurements["lpips_vgg"].measured
 
 
-def test_a_null_without_its_attack_makes_no_row(make_record: Callable[..., Record]) -> None:
+def test_a_null_without_its_attack_makes_no_row(make_record: MakeRecord) -> None:
     assert summarise_records([make_record(null=True)], {"psnr": PSNR()}, {}).rows == ()
 
 
-def test_the_json_of_a_result_holds_every_number_and_no_nan(make_record: Callable[..., Record]) -> None:
+def test_the_json_of_a_result_holds_every_number_and_no_nan(make_record: MakeRecord) -> None:
     record = make_record(
         scores={"psnr": (20.0,), "ssim": (NAN,), "identification": (1.0,)},
         facts={"loss": NAN, "layer": "head"},

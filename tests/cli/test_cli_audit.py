@@ -2,20 +2,17 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_support import *  # noqa: F403
+from cli_support import Command, Process, Words
 
 from leakgauge import __version__
 from leakgauge.audit.grid import standard_metrics
 from leakgauge.config import import_factory
 from leakgauge.files import write_tensors
-
-Command = Callable[..., Any]
-Words = tuple[str, ...]
 
 
 def check_row(row: dict[str, Any]) -> None:
@@ -146,7 +143,7 @@ def test_a_limit_on_what_turned_out_not_to_be_measured_does_not_pass(
 
 
 def test_the_same_seed_gives_the_same_numbers_in_another_process_and_folder(
-    command: Command, process: Callable[..., subprocess.Popen[str]], small: Words, tmp_path: Path
+    command: Command, process: Process, small: Words, tmp_path: Path
 ) -> None:
     words = ["audit", *small, "--attack", "quasi_newton", "--defence", "gaussian_noise:std=0.01", "--json"]
     elsewhere = process(*words, "--out", tmp_path / "there", PYTHONHASHSEED="123")

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cli_support import *  # noqa: F403
 from PIL import Image
 
 from leakgauge.report.images import write_images

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cli_support import *  # noqa: F403
+from cli_support import Command
 from PIL import Image
 from torch import Tensor
 
@@ -17,7 +19,6 @@ from leakgauge import RecordedRound, write_round
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.types import Batch
 
-Command = Callable[..., Any]
 EXACT = ("--attack", "linear_layer")
 
 
@@ -256,7 +257,7 @@ MODELS = {
     "another width": ("nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 10))", "'1."),
     "fewer layers": (
         "nn.Sequential(nn.Flatten(), nn.Linear(64, 8))",
-        "'3.weight' and 1 more, which the model does not",
+        "and 1 more, which the model does not have",
     ),
     "more layers": (
         "nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10), nn.Linear(10, 10))",

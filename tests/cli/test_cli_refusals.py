@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cli_support import *  # noqa: F403
+from cli_support import Command, Words
 
 from leakgauge.audit import plan
 from leakgauge.files import write_tensors
-
-Command = Callable[..., Any]
-Words = tuple[str, ...]
 
 
 def changed(words: Words, **options: str) -> list[str]:
@@ -46,7 +45,7 @@ def refuses(command: Command, small: Words, tmp_path: Path) -> Callable[..., Non
         ({"dataset": "digit"}, ("no dataset 'digit'", "did you mean 'digits'")),
         ({"dataset": "xyzzy"}, ("no dataset 'xyzzy'", "choose from", "photos")),
         ({"dataset": "photos:sise=16"}, ("no option 'sise'", "did you mean 'size'")),
-        ({"dataset": "photos:size=huge"}, ("'size'", "int", "'huge'")),
+        ({"dataset": "photos:size=huge"}, ("'size'", "whole number", "'huge'")),
         ({"dataset": "photos:size=7"}, ("8 to 256",)),
         ({"dataset": "photos:size=16)+(1"}, ("options need names",)),
         ({"dataset": "photos:size=((("}, ("never closed", "name:option=value")),
@@ -56,9 +55,13 @@ def refuses(command: Command, small: Words, tmp_path: Path) -> Callable[..., Non
         ({"model": "mpl:hidden=(8,)"}, ("no model 'mpl'", "did you mean 'mlp'")),
         ({"model": "mlp:hidden=8"}, ("'hidden'", "list")),
         ({"model": "mlp:hidden=(8,'a')"}, ("'hidden'", "'a'")),
+        ({"model": "lenet:initial_range=wide"}, ("'initial_range'", "a number", "'wide'")),
         ({"model": "mlp:hidden=(0,)"}, ("hidden", "0")),
         ({"defence": "prunning"}, ("no defence 'prunning'", "did you mean 'pruning'")),
         ({"defence": "clipping:max_norm=1+nois"}, ("no defence 'nois'",)),
+        ({"defence": "pruning:keep=0.1,keep=0.2"}, ("given twice",)),
+        ({"defence": "pruning:keep={[]}"}, ("a value must be",)),
+        ({"defence": f"clipping:max_norm=1{'0' * 400}"}, ("'max_norm'", "a number")),
         ({"defence": "pruning:keep=2"}, ("keep", "(0, 1]")),
         ({"defence": ""}, ("no defence ''",)),
         ({"attack": "quasinewton"}, ("no attack 'quasinewton'", "did you mean 'quasi_newton'")),
@@ -104,14 +107,14 @@ def test_an_unknown_option_or_command_is_named_in_one_sentence(command: Command)
     [
         ("plan.toml", "batchsize = 4", ("no option 'batchsize'", "did you mean 'batch_size'")),
         ("plan.toml", "batch_size = ", ("plan.toml", "cannot be parsed")),
-        ("plan.toml", 'batch_size = "4"', ("'batch_size'", "int", "'4'")),
+        ("plan.toml", 'batch_size = "4"', ("'batch_size'", "whole number", "'4'")),
         ("plan.toml", "batch_size = 1.5", ("'batch_size'", "1.5")),
         ("plan.toml", "batch_size = true", ("'batch_size'", "True")),
         ("plan.toml", "steps = 2.5", ("'steps'", "whole number")),
-        ("plan.toml", "dataset = 3", ("'dataset'", "str")),
+        ("plan.toml", "dataset = 3", ("'dataset'", "text")),
         ("plan.toml", "data_root = 3", ("'data_root'", "text")),
         ("plan.toml", 'defences = "none"', ("'defences'", "list")),
-        ("plan.toml", "defences = [1, 2]", ("'defences'", "str", "1")),
+        ("plan.toml", "defences = [1, 2]", ("'defences'", "text", "1")),
         ("plan.toml", "defences = []", ("at least one",)),
         ("plan.toml", "[audit]\nseed = 1", ("no option 'audit'",)),
         ("plan.toml", "rounds = 0", ("rounds >= 1",)),
@@ -191,6 +194,28 @@ MODELS = {
         "from torch import nn\ndef build():\n    return nn.Sequential(nn.Conv2d(3, 10, 8), nn.Flatten())",
         "{}:build",
         ("cannot take images of 1 x 8 x 8",),
+    ),
+    "returns a tuple": (
+        "from torch import nn\nclass build(nn.Linear):\n    def __init__(self):\n        super().__init__(64, 10)\n"
+        "    def forward(self, x):\n        return (super().forward(x.flatten(1)),)",
+        "{}:build",
+        ("one row of class scores per image",),
+    ),
+    "returns a score per pixel": (
+        "from torch import nn\ndef build():\n    return nn.Conv2d(1, 10, (8, 1), padding=(0, 1))",
+        "{}:build",
+        ("loss of the private batch cannot be computed",),
+    ),
+    "computes in double precision": (
+        "from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()",
+        "{}:build",
+        ("loss of the private batch cannot be computed", "Double"),
+    ),
+    "has diverged": (
+        "from torch import nn\ndef build():\n    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+        "    nn.init.constant_(model[1].bias, float('nan'))\n    return model",
+        "{}:build",
+        ("not one finite number", "weights"),
     ),
     "has nothing to train": (
         "from torch import nn\ndef build():\n    return nn.Flatten()",

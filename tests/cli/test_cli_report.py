@@ -3,19 +3,16 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import subprocess
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_support import *  # noqa: F403
+from cli_support import Command, Process, Words
 
 from leakgauge import __version__
 from leakgauge.catalogue import CATALOGUE
-
-Command = Callable[..., Any]
-Words = tuple[str, ...]
 
 
 @pytest.fixture
@@ -120,7 +117,7 @@ def test_an_unknown_kind_is_refused(command: Command) -> None:
     command("list", "nonsense", "--json").refused("'nonsense'")
 
 
-def test_the_package_runs_as_a_module(process: Callable[..., subprocess.Popen[str]]) -> None:
+def test_the_package_runs_as_a_module(process: Process) -> None:
     listing = process("list", "threat_models", "--json")
     out, err = listing.communicate(timeout=60)
     assert (listing.returncode, err) == (0, "")

@@ -30,7 +30,7 @@ from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 # Two weights of the image prior: the small one finds detail in clean updates, the large one sees through noise.
-DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton:tv_weight=0.5,steps=300")
+DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton_smooth")
 DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.1", "clipping:max_norm=1+gaussian_noise:std=0.1")
 
 ProgressOf = Callable[[int, Case], Progress]

@@ -12,13 +12,15 @@ from torch import Tensor
 from leakgauge.attacks.base import Attack
 from leakgauge.audit.case import Case, SimulatedUpdate
 from leakgauge.audit.run import Metrics
+from leakgauge.config import cause
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import LPIPS, PSNR, SSIM, Comparison, Identification, LabelRecall, find_weights
+from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
-from leakgauge.types import Batch
+from leakgauge.types import Batch, ModelState
 
 _BLACK = Comparison(torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32), None, torch.zeros(1), None)
 
@@ -46,6 +48,7 @@ def grid(
         raise InvalidCase("An audit needs at least one round, one defence and one attack; name them.")
     for one in rounds:
         check_batch(federation.learner, federation.state, one.truth)
+        check_loss(federation.learner, federation.state, one.truth)
     return [
         Case(
             round=number,
@@ -66,6 +69,21 @@ def grid(
         for number, one in enumerate(rounds)
         for null in (False, True)
     ]
+
+
+def check_loss(learner: Learner, state: ModelState, batch: Batch) -> None:
+    """Refuse a model or loss that cannot be computed on a batch; a user's own code may fail in any way."""
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            loss = learner.objective(state.params, state.buffers, batch)
+            usable = loss.numel() == 1 and bool(torch.isfinite(loss).all())
+    except Exception as error:
+        raise InvalidCase(
+            f"The loss of the private batch cannot be computed ({cause(error)}); "
+            "check the output of the model, the types of images and labels, and the mode."
+        ) from error
+    if not usable:
+        raise InvalidCase("The loss of the private batch is not one finite number; check the model's weights and loss.")
 
 
 def standard_metrics(weights: str | Path | None = None) -> Metrics:

@@ -14,10 +14,10 @@ def check_model(learner: Learner, state: ModelState, image_shape: ImageShape, la
     """The number of classes, after making sure that images fit the model and labels fit its classes."""
     try:
         classes = learner.num_classes(state, image_shape)
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+    except Exception as error:  # a user's own model may fail in any way
         raise InvalidCase(
             f"The model cannot take images of {' x '.join(map(str, image_shape))} (channels x height x width): "
-            f"{str(error).splitlines()[0]}; check the image shape and the model factory."
+            f"{next(iter(str(error).splitlines()), type(error).__name__)}; check the image shape and the model factory."
         ) from error
     if labels is not None:
         _check_labels(labels, classes)

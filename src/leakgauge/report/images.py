@@ -11,7 +11,9 @@ from leakgauge.files import atomic_path
 
 
 def write_images(images: Tensor | None, folder: Path) -> list[Path]:
-    """Write each image n c h w as ``image_000.png`` in its own resolution."""
+    """Write each image n c h w as ``image_000.png`` in its own resolution; those of an earlier run are removed."""
+    for old in folder.glob("image_[0-9][0-9][0-9].png"):
+        old.unlink()
     paths = []
     for number, image in enumerate(() if images is None else images):
         grey = image if image.shape[0] in (1, 3) else image.mean(dim=0, keepdim=True)

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from leakgauge.audit.result import AuditResult, Row, Verdict
+from leakgauge.config import split_chain
 from leakgauge.types import Outcome
 
 UNDEFENDED = ("none", "NoDefence()")
@@ -230,7 +231,7 @@ def _plain_name(defence: str, *, options: bool = True) -> str:
     if written:
         return _part(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", written[1]), written[2].replace(", ", ","), options)
     return " + ".join(
-        _part(name, rest, options) for name, _, rest in (part.partition(":") for part in defence.split("+"))
+        _part(name, rest, options) for name, _, rest in (part.partition(":") for part in split_chain(defence))
     )
 
 
@@ -259,7 +260,7 @@ def _listed(words: Sequence[str]) -> str:
 
 def _broken(specification: str) -> str:
     """Over several lines, so that no word is cut: each part of a chain, and the settings of each part."""
-    return specification.replace("+", "\n+").replace(":", ":\n  ")
+    return "\n+".join(split_chain(specification)).replace(":", ":\n  ")
 
 
 def _identified(row: Row) -> Text:

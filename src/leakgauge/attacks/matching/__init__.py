@@ -11,7 +11,7 @@ from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, Geometr
 from leakgauge.attacks.matching.optimisers import LBFGS, Adam, CosineDecay, SignedAdam, StepDecay
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import AnisotropicTotalVariation, PixelNorm, TotalVariation
-from leakgauge.attacks.matching.published import idlg, inverting_gradients, quasi_newton
+from leakgauge.attacks.matching.published import idlg, inverting_gradients, quasi_newton, quasi_newton_smooth
 
 __all__ = [
     "L1",
@@ -36,4 +36,5 @@ __all__ = [
     "idlg",
     "inverting_gradients",
     "quasi_newton",
+    "quasi_newton_smooth",
 ]

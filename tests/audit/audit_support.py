@@ -1,3 +1,5 @@
+"""Fixtures of the tests of the audit; a second conftest.py would collide with the first, as both are doctested."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -7,6 +9,10 @@ import pytest
 
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.types import Outcome
+
+__all__ = ["_no_weights_of_this_machine", "make_record"]
+
+MakeRecord = Callable[..., Record]
 
 
 @pytest.fixture(autouse=True)

@@ -1,3 +1,5 @@
+"""Fixtures of the command line's tests; a second conftest.py would collide with the first, as both are doctested."""
+
 from __future__ import annotations
 
 import importlib
@@ -27,6 +29,18 @@ with warnings.catch_warnings():
     # typer still imports names that click has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from leakgauge.cli import main
+
+__all__ = [
+    "_clean_surroundings",
+    "command",
+    "count_runs",
+    "mlp",
+    "module",
+    "process",
+    "recorded",
+    "small",
+    "truth",
+]
 
 SMALL = (
     *("--dataset", "digits", "--model", "mlp:hidden=(8,)", "--train-steps", "2", "--steps", "3", "--batch-size", "1"),
@@ -75,6 +89,8 @@ def _no_constant(name: str) -> NoReturn:
 
 
 Command = Callable[..., Answer]
+Words = tuple[str, ...]
+Process = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture(autouse=True)
@@ -102,12 +118,12 @@ def command(capfd: pytest.CaptureFixture[str]) -> Command:
 
 
 @pytest.fixture
-def small() -> tuple[str, ...]:
+def small() -> Words:
     return SMALL
 
 
 @pytest.fixture
-def process() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def process() -> Iterator[Process]:
     """``process("audit", ...)``: the command line in a process of its own, ended with the test."""
     started: list[subprocess.Popen[str]] = []
 

@@ -1,0 +1,196 @@
+"""What holds for every attack of the catalogue, and for every one that will be added to it."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+import torch
+
+import leakgauge.attacks.analytic
+import leakgauge.attacks.labels
+import leakgauge.attacks.matching
+from leakgauge.attacks.base import Tick
+from leakgauge.attacks.matching import GradientMatching
+from leakgauge.catalogue import ATTACKS
+from leakgauge.defences import GaussianNoise, Pruning
+from leakgauge.errors import InvalidUpdate, MissingKnowledge
+from leakgauge.models import MLP, Compact, ConvNet, build
+from leakgauge.protocol import FedAvg, UpdateObservation
+from leakgauge.randomness import seeded
+from leakgauge.types import Outcome, Reconstruction
+
+SHAPE = (3, 9, 9)
+NAMESPACE = {
+    **vars(leakgauge.attacks.matching),
+    **vars(leakgauge.attacks.analytic),
+    **vars(leakgauge.attacks.labels),
+}
+CLIENTS = {
+    "an MLP and one image": (MLP(hidden=(8,)), 1, "eval"),
+    "a smooth model and two images": (Compact(width=3), 2, "eval"),
+    "batch norm in train mode": (ConvNet(width=2), 2, "train"),
+}
+
+
+def short(attack):
+    """The attack with three steps, if it takes steps."""
+    if isinstance(attack, GradientMatching):
+        return replace(attack, optimiser=replace(attack.optimiser, steps=3))
+    return attack
+
+
+@pytest.fixture(params=ATTACKS)
+def attack(request):
+    return short(ATTACKS[request.param]())
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request, examples):
+    factory, count, mode = CLIENTS[request.param]
+    return build(factory, SHAPE, 5, seed=0), examples(count, SHAPE), mode
+
+
+def same(left: Reconstruction, right: Reconstruction) -> bool:
+    def equal(one, two) -> bool:
+        return one is two if one is None or two is None else torch.equal(one, two)
+
+    tensors = ("images", "labels", "loss_trace")
+    return (
+        all(equal(getattr(left, name), getattr(right, name)) for name in tensors)
+        and left.outcome is right.outcome
+        and left.facts == right.facts
+    )
+
+
+def test_the_same_generator_gives_the_same_result(attack, client, attacked):
+    module, batch, mode = client
+    seen = attacked(module, batch, mode=mode)
+    assert same(attack(seen, generator=seeded(0)), attack(seen, generator=seeded(0)))
+
+
+@pytest.mark.parametrize(
+    ("threat_model", "dtype"),
+    [("honest_but_curious", torch.float32), ("strongest", torch.float64), ("unaware", torch.float32)],
+)
+def test_images_are_pixels_of_the_right_shape_or_their_absence_is_explained(
+    attack, client, threat_model, dtype, attacked
+):
+    module, batch, mode = client
+    batch = replace(batch, images=batch.images.to(dtype))
+    found = attack(attacked(module.to(dtype), batch, threat_model=threat_model, mode=mode), generator=seeded(0))
+    assert isinstance(found.outcome, Outcome)
+    if found.images is None:
+        # No image: not applicable with its reason, diverged, or an attack on labels alone.
+        assert found.outcome in (Outcome.NOT_APPLICABLE, Outcome.NON_FINITE) or found.labels is not None
+        assert found.outcome is not Outcome.NOT_APPLICABLE or found.facts["reason"]
+    else:
+        assert found.images.shape == batch.images.shape
+        assert found.images.dtype == dtype
+        assert 0 <= float(found.images.min()) <= float(found.images.max()) <= 1
+        assert not found.images.requires_grad
+    if found.labels is not None:
+        assert found.labels.shape == batch.labels.shape
+        assert 0 <= int(found.labels.min()) <= int(found.labels.max()) < 5
+
+
+@pytest.mark.parametrize("field", ["num_examples", "local_update"])
+def test_a_hidden_fact_is_either_not_needed_or_missed_by_name(attack, field, client, attacked):
+    module, batch, mode = client
+    seen = attacked(module, batch, mode=mode)
+    blind = replace(seen, **{field: None})
+    try:
+        found = attack(blind, generator=seeded(0))
+    except MissingKnowledge as missing:
+        message = str(missing)
+    else:
+        message = ""
+        assert same(found, attack(seen, generator=seeded(0)))
+    assert not message or (f"`{field}`" in message and "\n" not in message)
+
+
+def test_under_update_only_the_missing_batch_size_is_named(attack, client, attacked):
+    module, batch, mode = client
+    seen = attacked(module, batch, threat_model="update_only", mode=mode)
+    with pytest.raises(MissingKnowledge, match=rf"^{type(attack).__name__} needs `num_examples`"):
+        attack(seen, generator=seeded(0))
+
+
+def test_a_matching_attack_names_each_fact_it_cannot_do_without(client, attacked):
+    module, batch, mode = client
+    seen = attacked(module, batch, mode=mode)
+    bare = short(GradientMatching(labels=None))
+    for field in ("num_examples", "local_update", "labels"):
+        with pytest.raises(MissingKnowledge, match=f"`{field}`"):
+            bare(replace(seen, **{field: None}), generator=seeded(0))
+
+
+@pytest.mark.parametrize(
+    ("threat_model", "defence"), [("strongest", Pruning(0.5)), ("unaware", GaussianNoise(0.01))], ids=repr
+)
+def test_an_attack_leaves_model_observation_and_batch_bit_identical(
+    attack, client, threat_model, defence, attacked, bits
+):
+    module, batch, mode = client
+    module.train()
+    seen = attacked(module, batch, threat_model=threat_model, defence=defence, mode=mode)
+    before = bits(module, batch, seen, seen.learner.module)
+    stream = torch.get_rng_state()
+    attack(seen, generator=seeded(0))
+    assert bits(module, batch, seen, seen.learner.module) == before
+    assert torch.equal(torch.get_rng_state(), stream)
+
+
+def spoilt(seen: UpdateObservation, name: str, bad: float) -> UpdateObservation:
+    params = {key: tensor.clone() for key, tensor in seen.update.params.items()}
+    params[name].view(-1)[0] = bad
+    return replace(seen, update=replace(seen.update, params=params))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_update_that_diverged_is_refused_rather_than_explained(attack, client, bad, attacked):
+    module, batch, mode = client
+    seen = attacked(module, batch, threat_model="honest_but_curious", mode=mode)
+    for name in ("head.bias", "head.weight", next(iter(seen.update.params))):
+        with pytest.raises(InvalidUpdate, match="NaN or infinite"):
+            attack(spoilt(seen, name, bad), generator=seeded(0))
+
+
+def test_several_local_steps_are_no_obstacle(attack, client, attacked):
+    module, batch, mode = client
+    seen = attacked(module, batch, local_update=FedAvg(2, 1, 0.01), mode=mode)
+    found = attack(seen, generator=seeded(0))
+    assert found.outcome is not Outcome.NON_FINITE
+
+
+def test_progress_is_reported_from_the_first_step_to_the_end(attack, client, attacked):
+    module, batch, mode = client
+    ticks: list[Tick] = []
+    found = attack(attacked(module, batch, mode=mode), generator=seeded(0), progress=ticks.append)
+    assert len(ticks) == (0 if found.loss_trace is None else len(found.loss_trace))
+    assert all(0 < tick.fraction <= 1 for tick in ticks)
+
+
+def test_an_attack_is_its_own_configuration(attack):
+    again = eval(repr(attack), NAMESPACE)  # noqa: S307
+    assert again == attack
+    assert hash(again) == hash(attack)
+    with pytest.raises(FrozenInstanceError):
+        setattr(attack, fields(attack)[0].name if fields(attack) else "strength", 1)
+
+
+def test_a_pickled_attack_is_the_same_attack(attack, client, attacked):
+    module, batch, mode = client
+    seen = attacked(module, batch, mode=mode)
+    again = pickle.loads(pickle.dumps(attack))  # noqa: S301
+    assert again == attack
+    assert same(again(seen, generator=seeded(0)), attack(seen, generator=seeded(0)))
+
+
+def test_a_pickled_observation_is_attacked_with_the_same_result(attack, client, attacked):
+    # A worker process receives it so.
+    module, batch, mode = client
+    seen = attacked(module, batch, threat_model="strongest", mode=mode)
+    again = pickle.loads(pickle.dumps(seen))  # noqa: S301
+    assert same(attack(again, generator=seeded(0)), attack(seen, generator=seeded(0)))
