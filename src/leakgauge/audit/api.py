@@ -27,6 +27,7 @@ from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import THREAT_MODELS, ThreatModel
 from leakgauge.protocol.validation import check_batch
 from leakgauge.randomness import seeded
+from leakgauge.threads import suitable_threads
 from leakgauge.types import Batch
 
 # Two weights of the image prior: the small one finds detail in clean updates, the large one sees through noise.
@@ -101,6 +102,13 @@ def execute(
     progress_of: ProgressOf = lambda index, case: silent,
 ) -> AuditResult:
     """Run the cases and keep what finishes, in ``out`` if given; interrupted, the finished part is still reported."""
+    with suitable_threads(max(case.source.num_parameters for case in cases)):
+        return _execute(cases, metrics, description, out, progress_of)
+
+
+def _execute(
+    cases: Sequence[Case], metrics: Metrics, description: Mapping[str, Any], out: Path | None, progress_of: ProgressOf
+) -> AuditResult:
     keys = [case.key for case in cases]  # first, as this runs each client once: what fails there leaves no folder
     store = MemoryStore() if out is None else FolderStore.create(out)
     if isinstance(store, FolderStore):

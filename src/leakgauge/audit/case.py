@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from leakgauge import params as tree
 from leakgauge.attacks.base import Attack
 from leakgauge.defences import Defence
 from leakgauge.protocol.observation import UpdateObservation
@@ -23,6 +24,9 @@ from leakgauge.version import VERSION
 
 class Source(Protocol):
     """Where the observed update comes from."""
+
+    @property
+    def num_parameters(self) -> int: ...
 
     def observe(self) -> UpdateObservation: ...
 
@@ -39,6 +43,10 @@ class SimulatedUpdate:
     threat_model: ThreatModel
     seed: int
     round: int
+
+    @property
+    def num_parameters(self) -> int:
+        return tree.count(self.federation.state.params)
 
     def observe(self) -> UpdateObservation:
         # Whatever draws from the global stream, such as dropout while statistics are taken, depends on the seed alone.
@@ -78,6 +86,10 @@ class RecordedUpdate:
     """An update that was recorded elsewhere."""
 
     observation: UpdateObservation
+
+    @property
+    def num_parameters(self) -> int:
+        return tree.count(self.observation.state.params)
 
     def observe(self) -> UpdateObservation:
         return self.observation

@@ -25,6 +25,7 @@ from leakgauge.protocol.learner import learner_and_state
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.validation import check_model
 from leakgauge.randomness import global_stream, seeded
+from leakgauge.threads import suitable_threads
 from leakgauge.utility import Training, accuracy, train
 from leakgauge.version import VERSION
 
@@ -172,13 +173,9 @@ def _model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Module:
         # A user's model comes as it is; ours is trained a little, because an untrained one leaks more than is fair.
         steps = 0 if own or plan.state is not None or len(dataset.train) == 0 else Training().steps
     if steps:
-        train(
-            model,
-            dataset.train,
-            replace(Training(), steps=steps),
-            generator=seeded(plan.seed, "train"),
-            progress=progress,
-        )
+        training = replace(Training(), steps=steps)
+        with suitable_threads(sum(parameter.numel() for parameter in model.parameters())):
+            train(model, dataset.train, training, generator=seeded(plan.seed, "train"), progress=progress)
     return model.eval()
 
 

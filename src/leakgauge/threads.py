@@ -1,0 +1,26 @@
+"""How many threads a computation is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+_LARGE = 1_000_000
+
+
+@contextmanager
+def suitable_threads(parameters: int) -> Iterator[None]:
+    """One thread for a model of fewer than a million parameters, all of torch's for a larger one.
+
+    The operations of a small model are so short that threads mostly wait for each other, and on a busy machine they
+    wait for the scheduler: measured, ten times slower than one. The rule depends on the model alone, so that the same
+    case gives the same digits.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if parameters >= _LARGE else 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
