@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import pytest
@@ -16,6 +16,7 @@ from leakgauge.attacks.matching import (
     Cosine,
     Euclidean,
     GradientMatching,
+    PixelNorm,
     Pixels,
     SignedAdam,
     TotalVariation,
@@ -106,9 +107,18 @@ def own_loss(attack: GradientMatching, seen, images: Tensor) -> float:
     return float(problem.distance(problem.update(images)).detach()) + penalty
 
 
-@pytest.mark.parametrize(
-    "optimiser", [LBFGS(steps=12), Adam(0.05, 12), SignedAdam(0.9, 12)], ids=lambda o: type(o).__name__
-)
+@dataclass(frozen=True)
+class Leap:
+    """Small steps, and at the end one across the box."""
+
+    def __call__(self, fraction: float) -> float:
+        return 0.02 if fraction < 10 / 12 else 100.0
+
+
+RESTLESS = SignedAdam(1.0, 12, Leap())
+
+
+@pytest.mark.parametrize("optimiser", [LBFGS(steps=12), Adam(0.05, 12), RESTLESS], ids=lambda o: type(o).__name__)
 @pytest.mark.parametrize("restarts", [1, 4])
 def test_what_is_returned_has_the_lowest_loss_the_attacker_could_see(optimiser, restarts, attacked, examples):
     seen = tiny(attacked, examples)
@@ -117,10 +127,39 @@ def test_what_is_returned_has_the_lowest_loss_the_attacker_could_see(optimiser, 
     found = attack(seen, generator=seeded(0), progress=ticks.append)
     assert found.facts["loss"] == pytest.approx(own_loss(attack, seen, found.images), rel=1e-9)
     assert found.facts["loss"] == float(found.loss_trace.min()) == ticks[-1].loss
+    if optimiser == RESTLESS:
+        assert found.facts["loss"] < float(found.loss_trace[-1])
     assert found.facts["steps"] == len(found.loss_trace) == len(ticks)
     assert [tick.step for tick in ticks] == list(range(1, len(ticks) + 1))
     assert ticks[-1].fraction == 1.0
     assert all(later.loss <= earlier.loss for earlier, later in pairwise(ticks))
+
+
+@dataclass(frozen=True)
+class Logits:
+    """Pixels as sigmoids of free variables: no box, and a chain rule."""
+
+    box = None
+
+    def start(self, restarts, num_examples, image_shape, *, generator):
+        return torch.randn(restarts, num_examples, *image_shape, generator=generator)
+
+    def decode(self, variables: Tensor) -> Tensor:
+        return variables.sigmoid()
+
+
+@pytest.mark.parametrize("parametrisation", [Pixels(), Logits()], ids=repr)
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_a_prior_that_outweighs_the_update_decides(parametrisation, restarts, attacked, examples):
+    # Two of equal weight, so the best pixel lies halfway between their centres.
+    attack = GradientMatching(
+        priors=(PixelNorm(1e4, centre=0.2), PixelNorm(1e4, centre=0.4)),
+        parametrisation=parametrisation,
+        optimiser=LBFGS(steps=30),
+        restarts=restarts,
+    )
+    found = attack(tiny(attacked, examples), generator=seeded(0))
+    torch.testing.assert_close(found.images, torch.full_like(found.images, 0.3), rtol=0, atol=1e-3)
 
 
 def test_more_restarts_never_raise_the_loss(attacked, examples):

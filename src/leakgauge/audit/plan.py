@@ -15,9 +15,9 @@ from leakgauge.audit.case import Case
 from leakgauge.audit.grid import Round, check_loss, draw_crowd, grid, standard_metrics
 from leakgauge.audit.run import Metrics
 from leakgauge.catalogue import ATTACKS, DATASETS, LOCAL_UPDATES, MODELS
-from leakgauge.config import build, build_defence, cause, import_factory
+from leakgauge.config import build, build_defence, import_factory
 from leakgauge.data import Dataset
-from leakgauge.errors import InvalidCase, LeakGaugeError
+from leakgauge.errors import InvalidCase
 from leakgauge.files import read_tensors
 from leakgauge.models import Normalisation
 from leakgauge.models import build as build_model
@@ -192,14 +192,7 @@ def _load_state(model: nn.Module, path: Path) -> None:
 
 def _check_fit(model: nn.Module, dataset: Dataset) -> None:
     learner, state = learner_and_state(model)
-    try:
-        classes = check_model(learner, state, dataset.image_shape, None)
-    except LeakGaugeError:
-        raise
-    except Exception as error:
-        raise InvalidCase(
-            f"The model cannot be run ({cause(error)}); let it return one row of class scores per image."
-        ) from error
+    classes = check_model(learner, state, dataset.image_shape, None)
     if classes < dataset.num_classes:
         raise InvalidCase(
             f"The model has {classes} outputs but {dataset.name!r} has {dataset.num_classes} classes; "

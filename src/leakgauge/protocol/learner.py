@@ -114,7 +114,13 @@ class Learner:
 
     def num_classes(self, state: ModelState, image_shape: ImageShape) -> int:
         with torch.no_grad():
-            return int(self.logits(state.params, state.buffers, _probe(state, image_shape)).shape[-1])
+            scores: object = self.logits(state.params, state.buffers, _probe(state, image_shape))
+        if not isinstance(scores, Tensor) or scores.ndim != 2:
+            found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
+            raise InvalidCase(
+                f"The model returned {found} instead of one row of class scores per image; wrap it in one that does."
+            )
+        return scores.shape[1]
 
     def _layer_inputs(self, state: ModelState, images: Tensor, names: tuple[str, ...]) -> dict[str, Tensor]:
         seen: dict[str, Tensor] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leakgauge.errors import InvalidCase
+from leakgauge.errors import InvalidCase, LeakGaugeError
 from leakgauge.protocol.learner import Learner
 from leakgauge.types import Batch, ImageShape, ModelState
 
@@ -14,6 +14,8 @@ def check_model(learner: Learner, state: ModelState, image_shape: ImageShape, la
     """The number of classes, after making sure that images fit the model and labels fit its classes."""
     try:
         classes = learner.num_classes(state, image_shape)
+    except LeakGaugeError:
+        raise
     except Exception as error:  # a user's own model may fail in any way
         raise InvalidCase(
             f"The model cannot take images of {' x '.join(map(str, image_shape))} (channels x height x width): "
