@@ -136,19 +136,19 @@ def test_what_is_returned_has_the_lowest_loss_the_attacker_could_see(optimiser, 
 
 
 @dataclass(frozen=True)
-class Logits:
-    """Pixels as sigmoids of free variables: no box, and a chain rule."""
+class Negative:
+    """The optimiser moves the negative; without the chain rule it would move the wrong way."""
 
-    box = None
+    box = (0.0, 1.0)
 
     def start(self, restarts, num_examples, image_shape, *, generator):
-        return torch.randn(restarts, num_examples, *image_shape, generator=generator)
+        return torch.rand(restarts, num_examples, *image_shape, generator=generator)
 
     def decode(self, variables: Tensor) -> Tensor:
-        return variables.sigmoid()
+        return 1 - variables
 
 
-@pytest.mark.parametrize("parametrisation", [Pixels(), Logits()], ids=repr)
+@pytest.mark.parametrize("parametrisation", [Pixels(), Negative()], ids=repr)
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_a_prior_that_outweighs_the_update_decides(parametrisation, restarts, attacked, examples):
     # Two of equal weight, so the best pixel lies halfway between their centres.
@@ -199,6 +199,28 @@ def test_all_steps_used_is_said_so(attacked, examples):
     found = idlg(steps=2)(tiny(attacked, examples), generator=seeded(0))
     assert found.outcome is Outcome.STEPS_EXHAUSTED
     assert len(found.loss_trace) == 2
+
+
+class Rooted(nn.Module):
+    """The root of what exceeds 0.2: below, the chain of a zero and an infinite slope makes the derivative NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(192, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head((images.flatten(1) - 0.2).clamp_min(0).sqrt())
+
+
+@pytest.mark.parametrize("optimiser", [Adam(0.05, 30), LBFGS(steps=30)], ids=lambda o: type(o).__name__)
+def test_pixels_whose_derivative_is_not_finite_stay_and_the_others_move(optimiser, attacked, examples):
+    seen = attacked(Rooted(), examples(1))
+    attack = GradientMatching(parametrisation=Pixels(spread=0.5), optimiser=optimiser)
+    start = attack.parametrisation.start(1, 1, (3, 8, 8), generator=seeded(0))[0]
+    found = attack(seen, generator=seeded(0))
+    assert bool((start < 0.2).any())
+    assert torch.equal(found.images[start < 0.2], start[start < 0.2])
+    assert found.facts["loss"] < 0.5 * float(found.loss_trace[0])
 
 
 class Exploding(nn.Module):

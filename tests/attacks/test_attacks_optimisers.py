@@ -13,6 +13,7 @@ from scipy.optimize import minimize, rosen, rosen_der
 from torch import Tensor
 
 from leakgauge.attacks.matching import LBFGS, Adam, CosineDecay, SignedAdam, StepDecay
+from leakgauge.attacks.matching.optimisers import CurvatureMemory
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
 
@@ -186,6 +187,63 @@ def test_every_accepted_value_of_lbfgs_is_lower_than_the_last():
         later = optimiser.advance(state, *evaluate(function, state.candidate))
         assert bool((later.value <= state.value).all())
         state = later
+
+
+def dense_inverse(moves: list[Tensor], changes: list[Tensor]) -> Tensor:
+    """The inverse Hessian of BFGS as its update is written in every textbook [Nocedal & Wright, 2006, Eq. 6.17]."""
+    identity = torch.eye(len(moves[0]), dtype=torch.float64)
+    inverse = identity * (moves[-1] @ changes[-1]) / (changes[-1] @ changes[-1])
+    for move, change in zip(moves, changes, strict=True):
+        left = identity - torch.outer(move, change) / (move @ change)
+        inverse = left @ inverse @ left.T + torch.outer(move, move) / (move @ change)
+    return inverse
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    history=st.integers(1, 5),
+    pairs=st.lists(st.integers(0, 8), min_size=1, max_size=3),
+    forgotten=st.integers(0, 8),
+    seed=st.integers(0, 99),
+)
+def test_the_curvature_memory_is_the_bfgs_inverse_of_its_last_pairs(history, pairs, forgotten, seed):
+    size, restarts = 6, len(pairs)
+    generator = seeded(seed)
+    root = torch.randn(size, size, generator=generator, dtype=torch.float64)
+    hessian = root @ root.T + torch.eye(size, dtype=torch.float64)
+    memory = CurvatureMemory.empty(history, torch.zeros(restarts, size, dtype=torch.float64))
+
+    def learn(memory: CurvatureMemory, where: Tensor) -> tuple[CurvatureMemory, Tensor]:
+        moves = torch.randn(restarts, size, generator=generator, dtype=torch.float64)
+        return memory.remember(moves, moves @ hessian, where=where), moves
+
+    everywhere = torch.ones(restarts, dtype=torch.bool)
+    for _ in range(forgotten):
+        memory, _ = learn(memory, everywhere)
+    memory = memory.forget(everywhere)
+    written: list[list[Tensor]] = [[] for _ in pairs]
+    for step in range(max(pairs)):
+        where = torch.tensor([step < count for count in pairs])
+        memory, moves = learn(memory, where)
+        for row in where.nonzero().flatten().tolist():
+            written[row].append(moves[row])
+    vector = torch.randn(restarts, size, generator=generator, dtype=torch.float64)
+    guess = torch.rand(restarts, generator=generator, dtype=torch.float64)
+    for row, solution in enumerate(memory.solve(vector, guess)):
+        last = written[row][-history:]
+        inverse = (
+            dense_inverse(last, [move @ hessian for move in last]) if last else guess[row] * torch.eye(size).double()
+        )
+        torch.testing.assert_close(solution, inverse @ vector[row], rtol=1e-7, atol=1e-9)
+
+
+def test_a_pair_without_positive_curvature_is_not_remembered():
+    move, change = (
+        torch.ones(2, 3, dtype=torch.float64),
+        torch.tensor([[-1.0], [1.0]], dtype=torch.float64).expand(2, 3),
+    )
+    memory = CurvatureMemory.empty(4, move).remember(move, change, where=torch.tensor([True, True]))
+    assert memory.filled.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("box", [None, BOX], ids=str)
