@@ -159,7 +159,7 @@ def test_options_need_names(options):
 
 
 @settings(deadline=None, max_examples=300)
-@given(text=st.text(alphabet="keep=0.1,;:'\"([]*-_ \t\\#@\x00é", max_size=25))
+@given(text=st.text(alphabet="keep=0.1,;:'\"()[]{}*-_ \t\\#@\x00é", max_size=25))
 def test_any_words_are_a_part_or_are_refused_in_one_line(text):
     message = ""
     try:

@@ -50,7 +50,9 @@ def prepare_inversion(inversion: Inversion) -> Prepared:
     defended = _defended(plain, recorded.defence)
     observation = observe(recorded, import_factory(inversion.model), local_update=defended)
     threat_model = _threat_model(recorded)
-    ledger = threat_model.ledger(observation.learner, defence=recorded.defence or "not stated")
+    # Of the client's mode, not of the mode the attacker works in.
+    client = observation.learner.in_mode(recorded.mode)
+    ledger = threat_model.ledger(client, defence=recorded.defence or "not stated")
     case = Case(
         round=0,
         defence="as recorded",
