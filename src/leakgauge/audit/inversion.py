@@ -89,7 +89,7 @@ def _scored(
     if plain is None:
         return [scored]  # without the client's algorithm there is no unrelated update to compute
     decoy = Batch(crowd[: len(truth)], torch.randint(classes, (len(truth),), generator=generator))
-    federation = Federation(observation.learner, observation.state, plain)
+    federation = Federation(observation.learner.in_mode(recorded.mode), observation.state, plain)
     null = SimulatedUpdate(
         federation, decoy, build_defence(recorded.defence or "none"), threat_model, seed=case.seed, round=0
     )
