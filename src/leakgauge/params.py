@@ -11,6 +11,7 @@ from leakgauge.types import ParamTree
 
 # torch.dot and .norm() lose 1e-4 or more in float32 over millions of entries; sums of products by blocks do not.
 _BLOCK = 4096
+_CHUNK = 1 << 15
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: ParamTree) -> dict[str, Tensor]:
@@ -37,6 +38,19 @@ def scale(tree: ParamTree, factor: float | Tensor) -> dict[str, Tensor]:
 def dot(left: ParamTree, right: ParamTree) -> Tensor:
     """Inner product over all tensors, by partial sums so that float32 keeps its digits on millions of entries."""
     return torch.stack([_sum(tensor * right[name]) for name, tensor in left.items()]).sum()
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """Inner product of two tensors, as exact as ``dot`` and several times faster, but not to be differentiated."""
+    one, two = left.reshape(-1), right.reshape(-1)
+    if one.numel() <= _CHUNK:
+        return torch.dot(one, two)
+    return torch.stack([torch.dot(a, b) for a, b in zip(one.split(_CHUNK), two.split(_CHUNK))]).sum()
+
+
+def squared_norm(tree: ParamTree) -> Tensor:
+    """|tree|^2, not to be differentiated."""
+    return torch.stack([product(tensor, tensor) for tensor in tree.values()]).sum()
 
 
 def norm(tree: ParamTree) -> Tensor:

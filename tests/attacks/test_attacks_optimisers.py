@@ -29,21 +29,21 @@ def evaluate(function: Function, candidates: Tensor) -> tuple[Tensor, Tensor]:
     return values.detach(), gradient.nan_to_num(0.0, 0.0, 0.0)
 
 
-def path(optimiser, function: Function, start: Tensor, box=BOX) -> list[Tensor]:
+def path(optimiser, function: Function, start: Tensor, box=BOX, *, steps: int) -> list[Tensor]:
     """All candidates, in order."""
     state = optimiser.start(start, box)
     candidates = [state.candidate]
-    for _ in range(optimiser.steps):
-        state = optimiser.advance(state, *evaluate(function, state.candidate))
+    for step in range(steps):
+        state = optimiser.advance(state, *evaluate(function, state.candidate), step / steps)
         candidates.append(state.candidate)
         if bool(state.converged.all()):
             break
     return candidates
 
 
-def minimum(optimiser, function: Function, start: Tensor, box=BOX) -> Tensor:
+def minimum(optimiser, function: Function, start: Tensor, box=BOX, *, steps: int) -> Tensor:
     """The best candidate of each row."""
-    visited = path(optimiser, function, start, box)
+    visited = path(optimiser, function, start, box, steps=steps)
     with torch.no_grad():
         values = torch.stack([function(rows) for rows in visited])
     best = values.nan_to_num(nan=torch.inf).argmin(dim=0)
@@ -74,7 +74,7 @@ def test_lbfgs_finds_the_minimum_of_a_convex_quadratic_on_a_box_that_scipy_finds
         method="L-BFGS-B",
         options={"ftol": 1e-15, "gtol": 1e-12, "maxiter": 10_000, "maxfun": 10_000},
     )
-    found = minimum(LBFGS(steps=300), function, start)
+    found = minimum(LBFGS(), function, start, steps=300)
     assert bool((function(found) <= reference.fun + 1e-9).all())
     np.testing.assert_allclose(found.numpy(), np.tile(reference.x, (2, 1)), atol=1e-5 * conditioning**0.5)
 
@@ -95,27 +95,27 @@ def test_lbfgs_finds_the_minimum_of_rosenbrocks_valley(box, size):
         method="L-BFGS-B",
         options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10_000, "maxfun": 10_000},
     )
-    (found,) = minimum(LBFGS(steps=800), function, start, box)
+    (found,) = minimum(LBFGS(), function, start, box, steps=800)
     np.testing.assert_allclose(found.numpy(), reference.x, atol=1e-5)
 
 
 @settings(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 999), low=st.floats(-2, 0), width=st.floats(0.1, 2))
 @pytest.mark.parametrize(
-    "optimiser", [LBFGS(steps=40), Adam(0.3, 40), SignedAdam(0.3, 40, StepDecay())], ids=lambda o: type(o).__name__
+    "optimiser", [LBFGS(), Adam(0.3), SignedAdam(0.3, StepDecay())], ids=lambda o: type(o).__name__
 )
 def test_no_candidate_leaves_the_box(optimiser, seed, low, width):
     box = (low, low + width)
     waves = torch.randn(8, 5, generator=seeded(seed), dtype=torch.float64)
     start = box[0] + width * torch.rand(3, 5, generator=seeded(seed, "start"), dtype=torch.float64)
-    for candidate in path(optimiser, lambda x: (3 * x @ waves.T).sin().sum(dim=1) + x.sum(dim=1), start, box):
+    for candidate in path(optimiser, lambda x: (3 * x @ waves.T).sin().sum(dim=1) + x.sum(dim=1), start, box, steps=40):
         assert box[0] <= float(candidate.min())
         assert float(candidate.max()) <= box[1]
 
 
 @settings(deadline=None, max_examples=10)
 @given(seed=st.integers(0, 999))
-@pytest.mark.parametrize("optimiser", [LBFGS(steps=15, history=4), Adam(0.1, 15), SignedAdam(0.1, 15)], ids=repr)
+@pytest.mark.parametrize("optimiser", [LBFGS(history=4), Adam(0.1), SignedAdam(0.1)], ids=repr)
 def test_restarts_together_go_where_each_goes_alone(optimiser, seed):
     waves = torch.randn(8, 5, generator=seeded(seed), dtype=torch.float64)
 
@@ -123,9 +123,9 @@ def test_restarts_together_go_where_each_goes_alone(optimiser, seed):
         return 0.2 * (2 * x @ waves.T).sin().sum(dim=1) + 5 * (x - 0.4).square().sum(dim=1)
 
     start = torch.rand(4, 5, generator=seeded(seed, "start"), dtype=torch.float64)
-    together = torch.stack(path(optimiser, function, start))
+    together = torch.stack(path(optimiser, function, start, steps=15))
     for row in range(4):
-        alone = torch.cat(path(optimiser, function, start[row, None]))
+        alone = torch.cat(path(optimiser, function, start[row, None], steps=15))
         # Alone, a restart may stop; together, it waits where it stopped. Rounding, not the neighbours, may differ.
         torch.testing.assert_close(together[: len(alone), row], alone[: len(together)], rtol=0, atol=1e-6)
 
@@ -133,15 +133,15 @@ def test_restarts_together_go_where_each_goes_alone(optimiser, seed):
 def test_restarts_that_stop_early_do_not_hold_up_the_others():
     function, _, _ = quadratic(6, 100, seed=1)
     start = torch.rand(4, 6, generator=seeded(0), dtype=torch.float64)
-    goal = minimum(LBFGS(steps=400), function, start[:1])
+    goal = minimum(LBFGS(), function, start[:1], steps=400)
     start[2] = goal[0]
-    found = minimum(LBFGS(steps=400), function, start)
+    found = minimum(LBFGS(), function, start, steps=400)
     torch.testing.assert_close(found, goal.expand(4, 6), rtol=0, atol=1e-6)
 
 
 def test_lbfgs_candidates_may_have_any_shape():
     start = torch.rand(2, 1, 3, 4, 4, generator=seeded(0), dtype=torch.float64)
-    found = minimum(LBFGS(steps=50), lambda x: (x - 0.3).square().flatten(1).sum(dim=1), start)
+    found = minimum(LBFGS(), lambda x: (x - 0.3).square().flatten(1).sum(dim=1), start, steps=50)
     torch.testing.assert_close(found, torch.full_like(start, 0.3), rtol=0, atol=1e-6)
 
 
@@ -153,10 +153,10 @@ def test_lbfgs_survives_trial_values_that_are_not_finite(bad):
         return torch.where((x < 0.05).any(dim=1), torch.as_tensor(bad, dtype=x.dtype), value)
 
     start = torch.tensor([[0.06, 3.0], [2.9, 2.9]], dtype=torch.float64)
-    for optimiser in (LBFGS(steps=200), LBFGS(steps=200, first_move=10.0)):
+    for optimiser in (LBFGS(), LBFGS(first_move=10.0)):
         state = optimiser.start(start, (0.0, 3.0))
-        for _ in range(optimiser.steps):
-            state = optimiser.advance(state, *evaluate(function, state.candidate))
+        for _ in range(200):
+            state = optimiser.advance(state, *evaluate(function, state.candidate), 0.0)
         torch.testing.assert_close(state.point, torch.ones_like(start), rtol=0, atol=1e-6)
 
 
@@ -165,10 +165,10 @@ def test_a_restart_that_starts_nowhere_disturbs_no_other():
         return torch.where(x[:, 0] > 0.9, torch.nan, 1.0) * (x - 0.2).square().sum(dim=1)
 
     start = torch.tensor([[0.95, 0.5], [0.5, 0.5]], dtype=torch.float64)
-    optimiser = LBFGS(steps=60)
+    optimiser = LBFGS()
     state = optimiser.start(start, BOX)
-    for _ in range(optimiser.steps):
-        state = optimiser.advance(state, *evaluate(function, state.candidate))
+    for _ in range(60):
+        state = optimiser.advance(state, *evaluate(function, state.candidate), 0.0)
     torch.testing.assert_close(state.point[1], torch.full((2,), 0.2, dtype=torch.float64), rtol=0, atol=1e-9)
     assert torch.equal(state.point[0], start[0])
     assert bool(state.converged.all())
@@ -176,15 +176,15 @@ def test_a_restart_that_starts_nowhere_disturbs_no_other():
 
 def test_lbfgs_stops_at_a_stationary_point():
     start = torch.full((1, 3), 0.3, dtype=torch.float64)
-    assert len(path(LBFGS(steps=50), lambda x: (x - 0.3).square().sum(dim=1), start)) == 2
+    assert len(path(LBFGS(), lambda x: (x - 0.3).square().sum(dim=1), start, steps=50)) == 2
 
 
 def test_every_accepted_value_of_lbfgs_is_lower_than_the_last():
     function, _, _ = quadratic(12, 1e3, seed=3)
-    optimiser = LBFGS(steps=80)
+    optimiser = LBFGS()
     state = optimiser.start(torch.rand(3, 12, generator=seeded(0), dtype=torch.float64), BOX)
-    for _ in range(optimiser.steps):
-        later = optimiser.advance(state, *evaluate(function, state.candidate))
+    for _ in range(80):
+        later = optimiser.advance(state, *evaluate(function, state.candidate), 0.0)
         assert bool((later.value <= state.value).all())
         state = later
 
@@ -255,7 +255,7 @@ def test_a_pair_without_positive_curvature_is_not_remembered():
 )
 def test_adam_is_torchs_adam_step_by_step(optimiser, fed, schedule, box):
     steps, rate = 40, 0.07
-    ours = optimiser(rate, steps, schedule)
+    ours = optimiser(rate, schedule)
     theirs = torch.rand(2, 3, 4, generator=seeded(0), dtype=torch.float64).requires_grad_()
     reference = torch.optim.Adam([theirs], lr=rate)
     state = ours.start(theirs.detach().clone(), box)
@@ -267,7 +267,7 @@ def test_adam_is_torchs_adam_step_by_step(optimiser, fed, schedule, box):
         if box is not None:
             with torch.no_grad():
                 theirs.clamp_(*box)
-        state = ours.advance(state, torch.zeros(2), gradient)
+        state = ours.advance(state, torch.zeros(2), gradient, step / steps)
         torch.testing.assert_close(state.candidate, theirs.detach(), rtol=1e-10, atol=1e-12)
         assert not bool(state.converged.any())
 
@@ -285,7 +285,17 @@ def test_cosine_decay_falls_from_one_through_a_half_to_zero():
     assert values == pytest.approx([1, 0.75, 0.5, 0.25, 0], abs=1e-15)
 
 
-@pytest.mark.parametrize("optimiser", [LBFGS, Adam, SignedAdam])
-def test_an_optimiser_needs_a_step(optimiser):
-    with pytest.raises(InvalidCase, match="steps"):
-        optimiser(steps=0)
+def test_lbfgs_needs_a_history():
+    with pytest.raises(InvalidCase, match="history >= 1"):
+        LBFGS(history=0)
+
+
+@pytest.mark.parametrize("optimiser", [Adam(0.1), SignedAdam(0.1)], ids=repr)
+def test_adam_rests_when_its_rate_has_run_out_and_not_before(optimiser):
+    function, _, _ = quadratic(4, 10, seed=0)
+    start = torch.rand(2, 4, generator=seeded(0), dtype=torch.float64)
+    state = optimiser.start(start, BOX)
+    early = optimiser.advance(state, *evaluate(function, start), 0.5)
+    late = optimiser.advance(state, *evaluate(function, start), 1.0)
+    assert not bool(early.converged.any())
+    assert bool(late.converged.all())

@@ -10,6 +10,7 @@ import pytest
 import torch
 from audit_support import *  # noqa: F403
 
+from leakgauge.attacks.budget import Budget
 from leakgauge.audit import plan as planning
 from leakgauge.audit.case import Case, SimulatedUpdate
 from leakgauge.audit.grid import draw_crowd
@@ -110,8 +111,8 @@ def test_training_reports_every_step() -> None:
 
 
 def test_steps_replace_the_steps_of_each_attack_that_has_some() -> None:
-    assert build_attack("quasi_newton", 7).optimiser.steps == 7
-    assert build_attack("quasi_newton:steps=5", None).optimiser.steps == 5
+    assert build_attack("quasi_newton", 7).budget == Budget(steps=7)
+    assert build_attack("quasi_newton:steps=5", None).budget == Budget(steps=5)
     assert build_attack("linear_layer", 7) == build_attack("linear_layer", None)
 
 

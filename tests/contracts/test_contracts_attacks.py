@@ -12,6 +12,7 @@ import leakgauge.attacks.analytic
 import leakgauge.attacks.labels
 import leakgauge.attacks.matching
 from leakgauge.attacks.base import Tick
+from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching import GradientMatching
 from leakgauge.catalogue import ATTACKS
 from leakgauge.defences import GaussianNoise, Pruning
@@ -37,7 +38,7 @@ CLIENTS = {
 def short(attack):
     """The attack with three steps, if it takes steps."""
     if isinstance(attack, GradientMatching):
-        return replace(attack, optimiser=replace(attack.optimiser, steps=3))
+        return replace(attack, budget=Budget(steps=3))
     return attack
 
 

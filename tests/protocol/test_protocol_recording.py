@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from leakgauge.attacks.matching import LBFGS, GradientMatching
+from leakgauge.attacks.matching import LBFGS, Budget, GradientMatching
 from leakgauge.defences import Pruning
 from leakgauge.errors import InvalidCase, InvalidFile, InvalidUpdate, LeakGaugeError
 from leakgauge.files import atomic_path, read_tensors, writable_folder, write_tensors, write_text
@@ -99,7 +99,7 @@ def test_an_attack_on_the_file_gives_what_it_gives_on_the_live_round(dtype, tmp_
     live = attacked(module, examples(2, SHAPE, dtype=dtype), threat_model="honest_but_curious")
     write_round(tmp_path / "round", RecordedRound.of(live, local_update="fedsgd", defence="none"))
     read = observe(read_round(tmp_path / "round"), module, local_update=FedSGD())
-    attack = GradientMatching(optimiser=LBFGS(steps=5), restarts=2)
+    attack = GradientMatching(optimiser=LBFGS(), budget=Budget(steps=5), restarts=2)
     one, two = (attack(seen, generator=seeded(0)) for seen in (live, read))
     assert torch.equal(one.images, two.images)
     assert torch.equal(one.labels, two.labels)

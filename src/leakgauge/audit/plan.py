@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.matching.attack import with_budget
 from leakgauge.audit.api import DEFAULT_ATTACKS, DEFAULT_DEFENCES, named_threat_model
 from leakgauge.audit.case import Case
 from leakgauge.audit.grid import Round, check_loss, draw_crowd, grid, standard_metrics
@@ -113,10 +115,7 @@ def plan_of(description: dict[str, Any]) -> dict[str, Any]:
 def build_attack(text: str, steps: int | None) -> Any:
     """The attack a specification names, with its number of steps replaced where it has one."""
     attack = build(ATTACKS, text, kind="attack")
-    optimiser = getattr(attack, "optimiser", None)
-    if steps is None or optimiser is None:
-        return attack
-    return replace(attack, optimiser=replace(optimiser, steps=steps))
+    return attack if steps is None else with_budget(attack, Budget(steps=steps))
 
 
 def _victims(dataset: Dataset, plan: Plan) -> list[torch.Tensor]:

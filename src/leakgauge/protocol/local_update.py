@@ -82,12 +82,20 @@ class FedAvg(PlainUpdate):
                 f"FedAvg needs epochs >= 1, batch_size >= 1 and a finite learning_rate >= 0, got {self}; correct it."
             )
 
+    def batches(self, num_examples: int) -> list[slice]:
+        """The examples of each local step, in order.
+
+        >>> FedAvg(epochs=1, batch_size=2).batches(3)
+        [slice(0, 2, None), slice(2, 3, None)]
+        """
+        starts = range(0, num_examples, self.batch_size)
+        return [slice(start, min(start + self.batch_size, num_examples)) for start in starts] * self.epochs
+
     def compute(self, learner: Learner, state: ModelState, batch: Batch) -> ParamTree:
         params: ParamTree = state.params
-        for _ in range(self.epochs):
-            for start in range(0, len(batch), self.batch_size):
-                gradient = learner.gradient(replace(state, params=params), batch[slice(start, start + self.batch_size)])
-                params = tree.add(params, gradient, scale=-self.learning_rate)
+        for rows in self.batches(len(batch)):
+            gradient = learner.gradient(replace(state, params=params), batch[rows])
+            params = tree.add(params, gradient, scale=-self.learning_rate)
         return tree.sub(state.params, params)
 
 

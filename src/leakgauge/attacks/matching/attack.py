@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
-from leakgauge.attacks.base import LabelAttack, Progress, Tick, finite_update, silent
+from leakgauge.attacks.base import LabelAttack, Progress, finite_update, silent
+from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.labels.idlg import IDLG
-from leakgauge.attacks.matching.differentiation import (
-    Automatic,
-    Differentiation,
-    MatchingProblem,
-    ValueAndGradient,
-    plan_evaluation,
-)
+from leakgauge.attacks.matching.differentiation import Automatic, Differentiation
 from leakgauge.attacks.matching.objectives import Cosine, Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Parametrisation, Pixels
 from leakgauge.attacks.matching.priors import Prior
+from leakgauge.attacks.matching.problem import MatchingProblem
+from leakgauge.attacks.matching.search import Search
+from leakgauge.attacks.matching.surrogate import StraightLine
+from leakgauge.attacks.matching.unknowns import FreeLabels, Unknowns
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import Outcome, Reconstruction
+from leakgauge.types import Reconstruction
 
 
 @dataclass(frozen=True)
@@ -38,9 +36,10 @@ class GradientMatching:
     priors: tuple[Prior, ...] = ()
     parametrisation: Parametrisation = Pixels()
     optimiser: Optimiser = SignedAdam()
-    labels: LabelAttack | None = IDLG()
+    labels: LabelAttack | FreeLabels | None = IDLG()
     differentiation: Differentiation = Automatic()
     restarts: int = 1
+    budget: Budget = Budget(steps=1000)
 
     def __post_init__(self) -> None:
         if self.restarts < 1:
@@ -49,30 +48,50 @@ class GradientMatching:
     def __call__(
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
-        problem = self.problem(observation)
-        start = self.parametrisation.start(
-            self.restarts, len(problem.labels), observation.image_shape, generator=generator
-        ).to(device=observation.state.device, dtype=observation.state.dtype)
-        evaluator = plan_evaluation(problem, self.differentiation, self.parametrisation.decode(start).detach())
-        search = self._minimise(lambda variables: self._loss(evaluator.evaluate, variables), start, progress)
-        facts: dict[str, str | int | float] = {
-            "route": evaluator.route,
-            "steps": len(search.trace),
-            "restarts": self.restarts,
-        }
-        if search.outcome is Outcome.NON_FINITE:
-            return Reconstruction(None, problem.labels, search.outcome, search.trace, facts)
-        with torch.no_grad():
-            images = self.parametrisation.decode(search.variables[None])[0].clamp(0, 1)
-        return Reconstruction(images, problem.labels, search.outcome, search.trace, facts | {"loss": search.loss})
+        return self.search([observation], generator=generator).run(progress)[0]
+
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
+        """The attack at its start, to be stepped, interrupted and resumed by whoever holds it.
+
+        Several observations of one model are attacked side by side; each is explained on its own.
+        """
+        problems = [self.problem(observation) for observation in observations]
+        first, seen = problems[0], observations[0]
+        unknowns = Unknowns(
+            self.parametrisation,
+            len(first.labels),
+            seen.image_shape,
+            first.learner.num_classes(first.state, seen.image_shape) if first.labels.is_floating_point() else None,
+            isinstance(first.client()[0], StraightLine),
+        )
+        if any(not _comparable(problem, first) for problem in problems[1:]):
+            raise InvalidCase("Updates are attacked together only if model, client and batch size agree; split them.")
+        start = unknowns.start(self.restarts * len(problems), generator=generator).to(
+            device=first.state.device, dtype=first.state.dtype
+        )
+        return Search(
+            problems=tuple(problems),
+            unknowns=unknowns,
+            priors=tuple(prior.bind(seen) for prior in self.priors),
+            optimiser=self.optimiser,
+            differentiation=self.differentiation,
+            restarts=self.restarts,
+            budget=self.budget,
+            start=start,
+        )
 
     def problem(self, observation: UpdateObservation) -> MatchingProblem:
-        """What is to be explained, with the labels known or restored."""
+        """What is to be explained, with the labels known or restored, or as probabilities if they are to be found."""
         observed = finite_update(observation)
-        known(observation.num_examples, "num_examples", needed_by=self)
+        num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         labels = observation.labels
-        if labels is None:
-            labels = known(self.labels, "labels", needed_by=self).restore(observation)
+        if labels is None and isinstance(self.labels, FreeLabels):
+            classes = observation.learner.num_classes(observation.state, observation.image_shape)
+            labels = torch.full((num_examples, classes), 1 / classes).to(next(iter(observed.values())))
+        elif labels is None:
+            rule = known(self.labels, "labels", needed_by=self)
+            assert not isinstance(rule, FreeLabels)
+            labels = rule.restore(observation)
         return MatchingProblem(
             learner=observation.learner,
             state=observation.state,
@@ -82,50 +101,16 @@ class GradientMatching:
             labels=labels,
         )
 
-    def _loss(self, match: Callable[[Tensor], ValueAndGradient], variables: Tensor) -> ValueAndGradient:
-        """Matching loss plus priors, one value per restart, and its gradient in the variables."""
-        leaf = variables.detach().requires_grad_()
-        with torch.enable_grad():
-            images = self.parametrisation.decode(leaf)
-        value, gradient = match(images.detach())
-        if self.priors:
-            # The priors differentiate separately, so that every route stays free of them.
-            pixels = images.detach().requires_grad_()
-            with torch.enable_grad():
-                penalty = torch.stack([prior(pixels) for prior in self.priors]).sum(dim=0)
-            value = value + penalty.detach()
-            gradient = gradient + torch.autograd.grad(penalty.sum(), pixels)[0]
-        if images is not leaf:
-            (gradient,) = torch.autograd.grad(images, leaf, grad_outputs=gradient)
-        return ValueAndGradient(value, gradient)
 
-    def _minimise(self, evaluate: Callable[[Tensor], ValueAndGradient], start: Tensor, progress: Progress) -> _Search:
-        optimiser = self.optimiser
-        state = optimiser.start(start, self.parametrisation.box)
-        best = start.clone()
-        lowest = torch.full((len(start),), float("inf"), dtype=start.dtype, device=start.device)
-        trace = []
-        outcome = Outcome.STEPS_EXHAUSTED
-        for step in range(1, optimiser.steps + 1):
-            value, gradient = evaluate(state.candidate)
-            trace.append(value)
-            better = value < lowest
-            lowest = torch.where(better, value, lowest)
-            best[better] = state.candidate[better]
-            progress(Tick(step, step / optimiser.steps, float(lowest.min())))
-            if not bool(torch.isfinite(value).any()) and step == 1:
-                outcome = Outcome.NON_FINITE
-                break
-            state = optimiser.advance(state, value, gradient.nan_to_num(0.0, 0.0, 0.0))
-            if bool(state.converged.all()):
-                outcome = Outcome.CONVERGED
-                break
-        winner = int(lowest.argmin())
-        return _Search(best[winner], float(lowest[winner]), torch.stack(trace)[:, winner], outcome)
+def with_budget(attack: object, budget: Budget) -> object:
+    """The attack with another budget, if it has one."""
+    return replace(attack, budget=budget) if isinstance(attack, GradientMatching) else attack
 
 
-class _Search(NamedTuple):
-    variables: Tensor
-    loss: float
-    trace: Tensor
-    outcome: Outcome
+def _comparable(one: MatchingProblem, two: MatchingProblem) -> bool:
+    return (
+        one.state is two.state
+        and one.local_update == two.local_update
+        and one.labels.shape == two.labels.shape
+        and one.labels.dtype == two.labels.dtype
+    )

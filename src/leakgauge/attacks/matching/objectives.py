@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.func import grad_and_value
 
 from leakgauge import params as tree
 from leakgauge.types import ParamTree
@@ -42,12 +44,38 @@ class Geometric:
         return tuple(self.ratio**index for index in range(count))
 
 
-class Objective(Protocol):
+@dataclass(frozen=True)
+class Latest:
+    """Only the last ``share`` of the tensors count: the layers nearest to the loss.
+
+    >>> Latest(0.5)(4)
+    (0.0, 0.0, 1.0, 1.0)
+    """
+
+    share: float = 1.0
+
+    def __call__(self, count: int) -> tuple[float, ...]:
+        kept = min(count, max(1, round(self.share * count)))
+        return (0.0,) * (count - kept) + (1.0,) * kept
+
+
+class Objective(ABC):
+    @abstractmethod
     def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor: ...
+
+    def at(self, spent: float) -> Objective:
+        """The objective when this share of the budget is spent."""
+        del spent
+        return self
+
+    def direction(self, candidate: ParamTree, observed: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
+        """The distance D and dD/d candidate; may use up ``candidate``."""
+        gradient, value = grad_and_value(lambda update: self(update, observed))(dict(candidate))
+        return value, gradient
 
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(Objective):
     """1 - <a, b> / (|a| |b|), one angle over all tensors [Geiping et al., 2020, Eq. 4]; blind to length."""
 
     weighting: Weighting = Uniform()
@@ -58,9 +86,17 @@ class Cosine:
         lengths = tree.dot(left, left).clamp_min(_TINY).sqrt() * tree.dot(right, right).clamp_min(_TINY).sqrt()
         return 1 - tree.dot(left, right) / lengths
 
+    def direction(self, candidate: ParamTree, observed: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
+        weights = self.weighting(len(candidate))
+        own, cross, other = _products(candidate, observed, weights)
+        length, target = own.clamp_min(_TINY).sqrt(), other.clamp_min(_TINY).sqrt()
+        cosine = cross / (length * target)
+        # d cos / dg = o / (|g| |o|) - cos g / |g|^2
+        return 1 - cosine, _combination(candidate, cosine / length.square(), observed, -1 / (length * target), weights)
+
 
 @dataclass(frozen=True)
-class Euclidean:
+class Euclidean(Objective):
     """|a - b|^2 / |b|^2 [Zhu et al., 2019]; relative, so that a prior's weight means the same for every model."""
 
     weighting: Weighting = Uniform()
@@ -70,9 +106,41 @@ class Euclidean:
         residual = tree.sub(_weighted(candidate, self.weighting), target)
         return tree.dot(residual, residual) / tree.dot(target, target).clamp_min(_TINY)
 
+    def direction(self, candidate: ParamTree, observed: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
+        weights = self.weighting(len(candidate))
+        scale = 1 / tree.squared_norm(_weighted(observed, self.weighting)).clamp_min(_TINY)
+        # The difference first: expanding the square would cancel near the solution.
+        residual = {name: tensor - observed[name] for name, tensor in candidate.items()}
+        value = tree.squared_norm(_weighted(residual, self.weighting)) * scale
+        return value, {
+            name: tensor * (2 * weight**2 * scale) for weight, (name, tensor) in zip(weights, residual.items())
+        }
+
 
 @dataclass(frozen=True)
-class L1:
+class Stepwise(Objective):
+    """Match the late layers first and add the earlier ones as the budget is spent [Ye et al., 2024, HFGradInv].
+
+    The share of tensors that count grows in ``stages`` equal steps from ``first`` to all at ``until`` of the budget.
+    """
+
+    objective: Cosine | Euclidean | L1 = Cosine()
+    first: float = 0.1
+    stages: int = 8
+    until: float = 0.3
+
+    def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor:
+        return self.objective(candidate, observed)
+
+    def at(self, spent: float) -> Objective:
+        stage = min(self.stages, int(spent / self.until * self.stages))
+        if stage == self.stages:
+            return self.objective
+        return replace(self.objective, weighting=Latest(self.first + (1 - self.first) * stage / self.stages))
+
+
+@dataclass(frozen=True)
+class L1(Objective):
     """|a - b|_1 / |b|_1: the likelihood of Laplace noise, and less impressed by single large entries."""
 
     weighting: Weighting = Uniform()
@@ -81,6 +149,30 @@ class L1:
         target = _weighted(observed, self.weighting)
         residual = tree.sub(_weighted(candidate, self.weighting), target)
         return _absolute_sum(residual) / _absolute_sum(target).clamp_min(_TINY)
+
+
+def _products(left: ParamTree, right: ParamTree, weights: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """<left, left>, <left, right> and <right, right>, tensor i counting with the square of its weight."""
+    pairs = [(weight**2, left[name], right[name]) for weight, name in zip(weights, left, strict=True)]
+    own, cross, other = (
+        torch.stack([scale * tree.product(a, b) for scale, a, b in triples]).sum()
+        for triples in (
+            [(w, a, a) for w, a, _ in pairs],
+            [(w, a, b) for w, a, b in pairs],
+            [(w, b, b) for w, _, b in pairs],
+        )
+    )
+    return own, cross, other
+
+
+def _combination(
+    left: ParamTree, factor: Tensor, right: ParamTree, other: Tensor, weights: tuple[float, ...]
+) -> dict[str, Tensor]:
+    """factor * left + other * right with squared weights, written over ``left``."""
+    return {
+        name: left[name].mul_(weight**2 * factor).add_(right[name] * (weight**2 * other))
+        for weight, name in zip(weights, left, strict=True)
+    }
 
 
 def _absolute_sum(params: ParamTree) -> Tensor:

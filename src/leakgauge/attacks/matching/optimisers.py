@@ -15,6 +15,10 @@ from leakgauge.attacks.matching.parametrisations import Box
 from leakgauge.errors import InvalidCase
 
 
+_AT_REST = 1e-6
+_SETTLED = 1e-5
+
+
 class OptimiserState(Protocol):
     """``candidate`` is what to evaluate next; ``converged`` has one flag per restart."""
 
@@ -29,16 +33,14 @@ State = TypeVar("State", bound=OptimiserState)
 
 
 class Optimiser(Protocol, Generic[State]):
-    @property
-    def steps(self) -> int: ...
-
     def start(self, candidate: Tensor, box: Box | None) -> State: ...
 
-    def advance(self, state: State, loss: Tensor, gradient: Tensor) -> State: ...
+    def advance(self, state: State, loss: Tensor, gradient: Tensor, spent: float) -> State:
+        """The next candidate; ``spent`` is the share of the budget that is used up."""
 
 
 class Schedule(Protocol):
-    """The learning rate's factor after a given fraction of the steps."""
+    """The learning rate's factor after a given fraction of the budget."""
 
     def __call__(self, fraction: float) -> float: ...
 
@@ -65,14 +67,11 @@ class CosineDecay:
 @dataclass(frozen=True)
 class AdamState:
     candidate: Tensor
+    converged: Tensor
     first: Tensor
     second: Tensor
     step: int
     box: Box | None
-
-    @property
-    def converged(self) -> Tensor:
-        return torch.zeros(len(self.candidate), dtype=torch.bool)
 
 
 @dataclass(frozen=True)
@@ -80,23 +79,19 @@ class AdamFamily(ABC):
     """What Adam and its signed form share: moments, schedule and projection onto the box."""
 
     learning_rate: float = 0.05
-    steps: int = 1000
     schedule: Schedule = CosineDecay()
-
-    def __post_init__(self) -> None:
-        _require_steps(self.steps)
 
     @abstractmethod
     def direction(self, gradient: Tensor) -> Tensor:
-        """What the moments are fed with."""
+        """What the moments are taken of."""
 
     def start(self, candidate: Tensor, box: Box | None) -> AdamState:
-        return AdamState(candidate, torch.zeros_like(candidate), torch.zeros_like(candidate), 0, box)
+        still = torch.zeros(len(candidate), dtype=torch.bool, device=candidate.device)
+        return AdamState(candidate, still, torch.zeros_like(candidate), torch.zeros_like(candidate), 0, box)
 
-    def advance(self, state: AdamState, loss: Tensor, gradient: Tensor) -> AdamState:
+    def advance(self, state: AdamState, loss: Tensor, gradient: Tensor, spent: float) -> AdamState:
         del loss
-        rate = self.learning_rate * self.schedule(state.step / self.steps)
-        return _adam_step(state, self.direction(gradient), rate)
+        return _adam_step(state, self.direction(gradient), self.learning_rate * self.schedule(spent))
 
 
 @dataclass(frozen=True)
@@ -121,9 +116,12 @@ def _adam_step(state: AdamState, direction: Tensor, learning_rate: float) -> Ada
     second = torch.lerp(state.second, direction.square(), 0.001)
     unbiased = first / (1 - 0.9**step)
     scale = (second / (1 - 0.999**step)).sqrt() + 1e-8
+    candidate = _project(state.candidate - learning_rate * unbiased / scale, state.box)
     return replace(
         state,
-        candidate=_project(state.candidate - learning_rate * unbiased / scale, state.box),
+        candidate=candidate,
+        # At rest: no further step of this size moves a pixel by a visible amount.
+        converged=((candidate - state.candidate).abs().flatten(1).amax(dim=1) < _AT_REST) & (learning_rate < _SETTLED),
         first=first,
         second=second,
         step=step,
@@ -154,14 +152,14 @@ class LBFGS:
     is shortened; when it vanishes even from fresh curvature, the restart has converged.
     """
 
-    steps: int = 300
     history: int = 50
     sufficient_decrease: float = 1e-4
     shrink: float = 0.4
     first_move: float = 0.1
 
     def __post_init__(self) -> None:
-        _require_steps(self.steps)
+        if self.history < 1:
+            raise InvalidCase(f"LBFGS needs history >= 1, got {self.history}; raise it.")
 
     def start(self, candidate: Tensor, box: Box | None) -> LBFGSState:
         flat = candidate.flatten(1)
@@ -178,7 +176,8 @@ class LBFGS:
             box=box,
         )
 
-    def advance(self, state: LBFGSState, loss: Tensor, gradient: Tensor) -> LBFGSState:
+    def advance(self, state: LBFGSState, loss: Tensor, gradient: Tensor, spent: float) -> LBFGSState:
+        del spent
         trial, slope = state.candidate.flatten(1), gradient.flatten(1)
         move = trial - state.point
         enough = state.value + self.sufficient_decrease * (state.slope * move).sum(dim=1)
@@ -304,8 +303,3 @@ class CurvatureMemory:
 
 def _project(candidate: Tensor, box: Box | None) -> Tensor:
     return candidate if box is None else candidate.clamp(*box)
-
-
-def _require_steps(steps: int) -> None:
-    if steps < 1:
-        raise InvalidCase(f"An optimiser needs steps >= 1, got {steps}; raise `steps`.")

@@ -10,7 +10,8 @@ from torch import Generator, Tensor
 
 from leakgauge.types import ImageShape
 
-Box = tuple[float, float]
+Box = tuple[float | Tensor, float | Tensor]
+"""Bounds of the free variables, the same for all or one for each."""
 
 
 class Parametrisation(Protocol):

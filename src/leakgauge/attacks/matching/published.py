@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.objectives import Cosine, Euclidean
 from leakgauge.attacks.matching.optimisers import LBFGS, SignedAdam, StepDecay
@@ -18,7 +19,8 @@ def inverting_gradients(tv_weight: float = 1e-2, steps: int = 4_800, restarts: i
         objective=Cosine(),
         priors=(AnisotropicTotalVariation(tv_weight / _UNIT),),
         parametrisation=Pixels(mean=0.5, spread=_UNIT),
-        optimiser=SignedAdam(learning_rate=0.1 * _UNIT, steps=steps, schedule=StepDecay()),
+        optimiser=SignedAdam(learning_rate=0.1 * _UNIT, schedule=StepDecay()),
+        budget=Budget(steps=steps),
         restarts=restarts,
     )
 
@@ -26,7 +28,11 @@ def inverting_gradients(tv_weight: float = 1e-2, steps: int = 4_800, restarts: i
 def idlg(steps: int = 300, restarts: int = 1) -> GradientMatching:
     """Euclidean distance, no prior, L-BFGS, the label read off the update [Zhu et al., 2019; Zhao et al., 2020]."""
     return GradientMatching(
-        objective=Euclidean(), parametrisation=Pixels(spread=_UNIT), optimiser=LBFGS(steps=steps), restarts=restarts
+        objective=Euclidean(),
+        parametrisation=Pixels(spread=_UNIT),
+        optimiser=LBFGS(),
+        restarts=restarts,
+        budget=Budget(steps=steps),
     )
 
 
@@ -36,8 +42,9 @@ def quasi_newton(tv_weight: float = 1e-3, steps: int = 600, restarts: int = 1) -
         objective=Cosine(),
         priors=(TotalVariation(tv_weight),),
         parametrisation=Pixels(spread=0.1),
-        optimiser=LBFGS(steps=steps),
+        optimiser=LBFGS(),
         restarts=restarts,
+        budget=Budget(steps=steps),
     )
 
 

@@ -1,0 +1,512 @@
+"""Reading a module as a list of layers the engine knows; anything else is refused and differentiated by autograd."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from leakgauge.attacks.matching.engine.layers import (
+    Added,
+    ChannelAffine,
+    Convolution,
+    EvalNorm,
+    Joined,
+    Layer,
+    Linear,
+    LinearMap,
+    MaxPool,
+    Normalised,
+    Passed,
+    Rectifier,
+    Reshaped,
+    Scaled,
+    Shifted,
+    Smooth,
+)
+from leakgauge.errors import UnsupportedModel
+from leakgauge.protocol.learner import Learner
+from leakgauge.types import ModelState
+
+
+class Step(NamedTuple):
+    """A layer, the slots it reads and the slot it writes; slot 0 holds the images."""
+
+    layer: Layer
+    inputs: tuple[int, ...]
+    output: int
+
+
+@dataclass(frozen=True)
+class Network:
+    steps: tuple[Step, ...]
+    output: int
+    trained: tuple[str, ...]
+
+    def readers(self) -> Counter[int]:
+        """How many steps read each slot."""
+        return Counter(slot for step in self.steps for slot in step.inputs)
+
+
+def trace(learner: Learner, state: ModelState, images: Tensor, *, fold: bool = True) -> Network:
+    """The network of a learner; with ``fold``, BatchNorm in eval mode becomes part of the layer before it."""
+    try:
+        graph = fx.symbolic_trace(learner.module)
+        with torch.no_grad():
+            ShapeProp(graph).propagate(torch.empty_like(images, device="meta"))
+    except Exception as error:  # a user's module may fail to trace in any way
+        raise UnsupportedModel(
+            f"the model cannot be traced ({str(error).splitlines()[0] if str(error) else error!r})"
+        ) from error
+    return _Reader(graph, learner, state, fold).read()
+
+
+class _Size(NamedTuple):
+    """The length of an axis, as code asks for it before a reshape."""
+
+    axis: int
+
+
+class _Reader:
+    """Turns the nodes of a traced module into steps."""
+
+    def __init__(self, graph: fx.GraphModule, learner: Learner, state: ModelState, fold: bool) -> None:
+        self.graph, self.fold = graph, fold
+        self.modules = dict(graph.named_modules())
+        self.trained = frozenset(state.params)
+        self.available = self.trained | frozenset(state.buffers)
+        self.slots: dict[fx.Node, int] = {}
+        self.constants: dict[fx.Node, Any] = {}
+        self.steps: list[Step] = []
+        self.used: Counter[str] = Counter()
+
+    def read(self) -> Network:
+        output: int | None = None
+        for node in self.graph.graph.nodes:
+            if node.op == "placeholder":
+                if self.slots:
+                    self.refuse(node, "a second input")
+                self.slots[node] = 0
+            elif node.op == "get_attr":
+                self.constants[node] = self.owned(str(node.target), node)
+            elif node.op == "output":
+                output = self.slots.get(node.args[0])
+            elif node not in self.slots:
+                self.step(node)
+        if output is None:
+            raise UnsupportedModel("the model's output is not one tensor")
+        if any(count > 1 for count in self.used.values()):
+            raise UnsupportedModel("a parameter is used by more than one layer")
+        return Network(tuple(self.steps), output, tuple(self.trained))
+
+    def step(self, node: fx.Node) -> None:
+        if node.op == "call_module":
+            self.module(node, self.modules[str(node.target)])
+        elif (size := self.size(node)) is not None:
+            self.constants[node] = size
+        else:
+            self.function(node)
+
+    def write(self, node: fx.Node, layer: Layer, inputs: tuple[fx.Node, ...]) -> None:
+        slot = 1 + len(self.steps)
+        self.steps.append(Step(layer, tuple(self.slot(source, node) for source in inputs), slot))
+        self.slots[node] = slot
+
+    def slot(self, source: object, reader: fx.Node) -> int:
+        if not isinstance(source, fx.Node) or source not in self.slots:
+            self.refuse(reader, "an operand that is no tensor of the network")
+        return self.slots[source]
+
+    def refuse(self, node: fx.Node, why: str = "an operation the engine does not know") -> None:
+        raise UnsupportedModel(f"{node.op} {node.target}: {why}")
+
+    def owned(self, name: str, node: fx.Node) -> str:
+        if name not in self.available:
+            self.refuse(node, "a tensor that is not in the state")
+        return name
+
+    def parameters(self, node: fx.Node, module: nn.Module, *names: str) -> list[str | None]:
+        found: list[str | None] = []
+        for name in names:
+            if getattr(module, name, None) is None:
+                found.append(None)
+            else:
+                full = self.owned(f"{node.target}.{name}", node)
+                self.used[full] += full in self.trained
+                found.append(full)
+        return found
+
+    # Modules
+
+    def module(self, node: fx.Node, module: nn.Module) -> None:
+        (source,) = node.args if len(node.args) == 1 else (None,)
+        if not isinstance(source, fx.Node) or node.kwargs:
+            self.refuse(node, "not one input")
+            return
+        if isinstance(module, _ConvNd | nn.Linear):
+            self.affine(node, module, source)
+        elif isinstance(module, _BatchNorm):
+            self.batch_norm(node, module, source)
+        elif isinstance(module, nn.GroupNorm | nn.LayerNorm | _InstanceNorm):
+            self.write(node, self.normalised(node, module, source), (source,))
+        elif isinstance(module, nn.ReLU | nn.LeakyReLU):
+            self.rectifier(node, source, getattr(module, "negative_slope", 0.0))
+        else:
+            layer = _module_layer(module)
+            if layer is None:
+                self.refuse(node)
+                return
+            self.write(node, layer, (source,))
+
+    def affine(self, node: fx.Node, module: nn.Module, source: fx.Node) -> None:
+        norm_node = self.foldable(node)
+        norm = None if norm_node is None else self.eval_norm(norm_node)
+        weight, bias = self.parameters(node, module, "weight", "bias")
+        assert weight is not None
+        shape = _shape(node)
+        # Where the kernel is larger than the map, scaling the map is cheaper than a second copy of the kernel.
+        options = (weight, bias, norm, self.trained, module.get_parameter("weight").numel() <= shape.numel())
+        layer: Layer
+        if isinstance(module, nn.Linear):
+            layer = Linear(*options)
+        elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            padding = module.padding
+            if isinstance(padding, str) or module.padding_mode != "zeros":
+                # Both in one way: pad first, by the map's own rule, then convolve without.
+                mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+                pads = tuple(module._reversed_padding_repeated_twice)
+                slot = 1 + len(self.steps)
+                padded = LinearMap(partial(F.pad, pad=pads, mode=mode))
+                self.steps.append(Step(padded, (self.slot(source, node),), slot))
+                padding = (0,) * len(module.kernel_size)
+                layer = Convolution(*options, module.stride, padding, module.dilation, module.groups)
+                self.steps.append(Step(layer, (slot,), slot + 1))
+                self.slots[node] = slot + 1
+                self.alias(norm_node, node)
+                return
+            layer = Convolution(*options, module.stride, padding, module.dilation, module.groups)
+        else:
+            self.refuse(node)
+            return
+        self.write(node, layer, (source,))
+        self.alias(norm_node, node)
+
+    def alias(self, norm_node: fx.Node | None, node: fx.Node) -> None:
+        if norm_node is not None:
+            self.slots[norm_node] = self.slots[node]
+
+    def foldable(self, node: fx.Node) -> fx.Node | None:
+        """The BatchNorm in eval mode that alone reads this node."""
+        if not self.fold or len(node.users) != 1:
+            return None
+        (reader,) = node.users
+        module = self.modules.get(str(reader.target)) if reader.op == "call_module" else None
+        known = isinstance(module, _BatchNorm) and not _uses_batch(module) and len(_shape(node)) in (2, 3, 4, 5)
+        linear = isinstance(self.modules[str(node.target)], nn.Linear)
+        return reader if known and (not linear or len(_shape(node)) == 2) else None
+
+    def eval_norm(self, node: fx.Node) -> EvalNorm:
+        module = self.modules[str(node.target)]
+        assert isinstance(module, _BatchNorm)
+        gamma, beta, mean, variance = self.parameters(node, module, "weight", "bias", "running_mean", "running_var")
+        assert mean is not None
+        assert variance is not None
+        return EvalNorm(gamma, beta, mean, variance, module.eps)
+
+    def batch_norm(self, node: fx.Node, module: _BatchNorm, source: fx.Node) -> None:
+        if not _uses_batch(module):
+            self.write(node, ChannelAffine(self.eval_norm(node), self.trained), (source,))
+            return
+        gamma, beta = self.parameters(node, module, "weight", "bias")
+        self.write(node, Normalised(gamma, beta, module.eps, *_BATCH, self.trained), (source,))
+
+    def normalised(self, node: fx.Node, module: nn.Module, source: fx.Node) -> Layer:
+        gamma, beta = self.parameters(node, module, "weight", "bias")
+        if isinstance(module, nn.LayerNorm):
+            layout = _layer_layout(len(module.normalized_shape))
+        elif isinstance(module, nn.GroupNorm):
+            layout = _group_layout(module.num_groups)
+        else:
+            assert isinstance(module, _InstanceNorm)
+            if module.running_mean is not None and not module.training:
+                self.refuse(node, "instance norm with running statistics")
+            layout = _group_layout(_shape(source)[1])
+        return Normalised(gamma, beta, float(module.eps), *layout, self.trained)
+
+    def rectifier(self, node: fx.Node, source: fx.Node, slope: float) -> None:
+        if slope < 0:
+            self.refuse(node, "a negative slope below zero")
+        writer = next((step for step in self.steps if step.output == self.slots.get(source)), None)
+        fresh = writer is not None and isinstance(writer.layer, Convolution | Linear | Added)
+        readers = [user for user in source.users if self.slots.get(user) != self.slots.get(source)]
+        self.write(node, Rectifier(slope, overwrite=fresh and len(readers) == 1), (source,))
+
+    # Functions and methods
+
+    def function(self, node: fx.Node) -> None:
+        target: Any = node.target
+        name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        name = {"iadd": "add", "add_": "add", "relu_": "relu", "imul": "mul", "isub": "sub", "itruediv": "truediv"}.get(
+            name, name
+        )
+        if name == "add" and all(isinstance(arg, fx.Node) and arg in self.slots for arg in node.args[:2]):
+            self.added(node)
+        elif name in ("add", "sub", "mul", "truediv", "div"):
+            self.arithmetic(node, name)
+        elif name in ("cat", "concat"):
+            self.joined(node)
+        elif name == "relu":
+            self.rectifier(node, self.source(node), 0.0)
+        elif name == "leaky_relu":
+            rest = {"negative_slope": 0.01, **node.kwargs, **dict(zip(("negative_slope",), node.args[1:]))}
+            self.rectifier(node, self.source(node), float(rest["negative_slope"]))
+        elif name in _SMOOTH and not node.kwargs and len(node.args) == 1:
+            self.write(node, _SMOOTH[name], (self.source(node),))
+        elif name in ("view", "reshape", "flatten"):
+            self.reshaped(node, name)
+        elif name in ("adaptive_avg_pool2d", "avg_pool2d", "mean") and self.plain(node):
+            self.write(node, LinearMap(self.bound(node)), (self.source(node),))
+        elif name == "max_pool2d" and self.plain(node):
+            pool = partial(F.max_pool2d, return_indices=True)
+            self.write(node, MaxPool(_call(pool, node), 2), (self.source(node),))
+        elif name == "dropout" and node.kwargs.get("training", True) is False:
+            self.write(node, Passed(), (self.source(node),))
+        elif name == "contiguous":
+            self.write(node, Passed(), (self.source(node),))
+        else:
+            self.refuse(node)
+
+    def source(self, node: fx.Node) -> fx.Node:
+        source = node.args[0] if node.args else None
+        if not isinstance(source, fx.Node):
+            self.refuse(node)
+        assert isinstance(source, fx.Node)
+        return source
+
+    def plain(self, node: fx.Node) -> bool:
+        """Every argument after the first is a literal."""
+        return not any(isinstance(value, fx.Node) for value in (*node.args[1:], *node.kwargs.values()))
+
+    def bound(self, node: fx.Node) -> Callable[[Tensor], Tensor]:
+        target: Any = getattr(Tensor, node.target) if isinstance(node.target, str) else node.target
+        return _call(target, node)
+
+    def added(self, node: fx.Node) -> None:
+        left, right = node.args[:2]
+        assert isinstance(left, fx.Node)
+        assert isinstance(right, fx.Node)
+        if node.kwargs or _shape(left) != _shape(right):
+            self.refuse(node, "a sum of tensors of different shapes")
+        self.write(node, Added(), (left, right))
+
+    def joined(self, node: fx.Node) -> None:
+        tensors = node.args[0]
+        axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+        if not isinstance(tensors, list | tuple) or not isinstance(axis, int) or axis == 0:
+            self.refuse(node)
+            return
+        self.write(node, Joined(axis), tuple(t for t in tensors if isinstance(t, fx.Node)))
+
+    def arithmetic(self, node: fx.Node, name: str) -> None:
+        left, right = node.args[:2] if len(node.args) == 2 and not node.kwargs else (None, None)
+        if isinstance(left, fx.Node) and left in self.slots:
+            source, other, reflected = left, right, False
+        elif isinstance(right, fx.Node) and right in self.slots and name != "truediv":
+            source, other, reflected = right, left, True
+        else:
+            self.refuse(node)
+            return
+        constant: Any = self.constants.get(other) if isinstance(other, fx.Node) else other
+        if not isinstance(constant, str | int | float) or (isinstance(constant, str) and constant in self.trained):
+            self.refuse(node, "arithmetic with what is neither a number nor a buffer")
+            return
+        if _shape(source) != _shape(node):
+            self.refuse(node, "arithmetic that changes the shape")
+        if name in ("add", "sub"):
+            signs = (1.0, 1.0) if name == "add" else ((-1.0, 1.0) if reflected else (1.0, -1.0))
+            self.write(node, Shifted(constant, *signs), (source,))
+        else:
+            self.write(node, Scaled(constant, divide=name in ("truediv", "div")), (source,))
+
+    def size(self, node: fx.Node) -> _Size | None:
+        """``x.size(k)`` or ``x.shape[k]``, as a reshape asks for it."""
+        if node.op == "call_method" and node.target == "size" and len(node.args) == 2:
+            return _Size(int(str(node.args[1])))
+        if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+            inner = node.args[0]
+            whole = (inner.op == "call_method" and inner.target == "size") or (inner.target is getattr)
+            if whole and isinstance(node.args[1], int):
+                return _Size(node.args[1])
+        if (node.op == "call_method" and node.target == "size" and len(node.args) == 1) or (
+            node.target is getattr and node.args[1] == "shape"
+        ):
+            return _Size(-1)  # the whole shape; only its entries are understood
+        return None
+
+    def reshaped(self, node: fx.Node, name: str) -> None:
+        source = self.source(node)
+        if name == "flatten":
+            self.write(node, Reshaped(_call(torch.flatten, node)), (source,))
+            return
+        arguments: Any = node.args[1:]
+        if len(arguments) == 1 and isinstance(arguments[0], tuple | list):
+            arguments = tuple(arguments[0])
+        shape: list[int | None] = []
+        for argument in arguments:
+            size = self.constants.get(argument) if isinstance(argument, fx.Node) else argument
+            if isinstance(size, _Size) and size.axis != 0:
+                self.refuse(node, "a reshape by an axis other than the batch")
+            shape.append(None if isinstance(size, _Size) else size)
+        if not all(size is None or isinstance(size, int) for size in shape):
+            self.refuse(node)
+        self.write(node, Reshaped(partial(_reshape, tuple(shape))), (source,))
+
+
+def _reshape(shape: tuple[int | None, ...], x: Tensor) -> Tensor:
+    return x.reshape([x.shape[0] if size is None else size for size in shape])
+
+
+def _call(function: Callable[..., Any], node: fx.Node) -> Callable[[Tensor], Any]:
+    return partial(_apply, function, tuple(node.args[1:]), dict(node.kwargs))
+
+
+def _apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], x: Tensor) -> Any:
+    return function(x, *args, **kwargs)
+
+
+def _shape(node: fx.Node) -> torch.Size:
+    found = node.meta.get("tensor_meta")
+    if found is None or not hasattr(found, "shape"):
+        raise UnsupportedModel(f"{node.op} {node.target}: not one tensor")
+    shape: torch.Size = found.shape
+    return shape
+
+
+def _uses_batch(module: _BatchNorm) -> bool:
+    return module.training or module.running_mean is None
+
+
+# Layouts of the normalisations: to (groups..., entries), back, parameters onto the input, and their gradients' sum.
+
+
+def _batch_grouped(x: Tensor) -> Tensor:
+    return x.transpose(0, 1).flatten(1)
+
+
+def _batch_ungrouped(groups: Tensor, like: Tensor) -> Tensor:
+    return groups.view(like.transpose(0, 1).shape).transpose(0, 1)
+
+
+def _on_channels(vector: Tensor, like: Tensor) -> Tensor:
+    return vector.view(-1, *[1] * (like.ndim - 2))
+
+
+def _sum_channels(tensor: Tensor) -> Tensor:
+    return tensor.sum(dim=[axis for axis in range(tensor.ndim) if axis != 1])
+
+
+_BATCH = (_batch_grouped, _batch_ungrouped, _on_channels, _sum_channels)
+
+
+def _group_layout(groups: int) -> tuple[Callable[..., Tensor], ...]:
+    def grouped(x: Tensor) -> Tensor:
+        return x.reshape(x.shape[0], groups, -1)
+
+    def ungrouped(split: Tensor, like: Tensor) -> Tensor:
+        return split.reshape(like.shape)
+
+    return grouped, ungrouped, _on_channels, _sum_channels
+
+
+def _layer_layout(axes: int) -> tuple[Callable[..., Tensor], ...]:
+    def grouped(x: Tensor) -> Tensor:
+        return x.flatten(-axes)
+
+    def ungrouped(split: Tensor, like: Tensor) -> Tensor:
+        return split.view(like.shape)
+
+    def broadcast(vector: Tensor, like: Tensor) -> Tensor:
+        return vector
+
+    def reduce(tensor: Tensor) -> Tensor:
+        return tensor.sum(dim=list(range(tensor.ndim - axes)))
+
+    return grouped, ungrouped, broadcast, reduce
+
+
+# Activations
+
+
+def _sigmoid_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    first = y * (1 - y)
+    return first, first * (1 - 2 * y)
+
+
+def _tanh_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    first = 1 - y * y
+    return first, -2 * y * first
+
+
+def _by_autograd(function: Callable[[Tensor], Tensor]) -> Smooth:
+    def derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def slope(x: Tensor) -> Tensor:
+            _, back = torch.func.vjp(function, x)
+            return back(torch.ones_like(x))[0]
+
+        first, again = torch.func.vjp(slope, x)
+        return first, again(torch.ones_like(x))[0]
+
+    return Smooth(function, derivatives)
+
+
+_SIGMOID, _TANH = Smooth(torch.sigmoid, _sigmoid_derivatives), Smooth(torch.tanh, _tanh_derivatives)
+_SMOOTH: Mapping[str, Smooth] = {
+    "sigmoid": _SIGMOID,
+    "tanh": _TANH,
+    "gelu": _by_autograd(F.gelu),
+    "silu": _by_autograd(F.silu),
+    "softplus": _by_autograd(F.softplus),
+}
+
+
+def _module_layer(module: nn.Module) -> Layer | None:
+    """The layer of a module without parameters."""
+    if isinstance(module, nn.Sigmoid | nn.Tanh):
+        return _SIGMOID if isinstance(module, nn.Sigmoid) else _TANH
+    if isinstance(module, nn.GELU | nn.SiLU | nn.ELU | nn.Softplus | nn.CELU | nn.SELU | nn.Mish):
+        return _by_autograd(_out_of_place(module))
+    if isinstance(module, nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d) and not module.return_indices:
+        options = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
+        pool = {nn.MaxPool1d: F.max_pool1d, nn.MaxPool2d: F.max_pool2d, nn.MaxPool3d: F.max_pool3d}[type(module)]
+        return MaxPool(partial(_apply, pool, options, {"return_indices": True}), int(type(module).__name__[-2]))
+    if isinstance(module, nn.AdaptiveMaxPool1d | nn.AdaptiveMaxPool2d) and not module.return_indices:
+        pool = F.adaptive_max_pool1d if isinstance(module, nn.AdaptiveMaxPool1d) else F.adaptive_max_pool2d
+        return MaxPool(
+            partial(_apply, pool, (module.output_size,), {"return_indices": True}), int(type(module).__name__[-2])
+        )
+    if isinstance(module, nn.Flatten | nn.Unflatten):
+        return Reshaped(module)
+    if isinstance(module, nn.Identity) or (isinstance(module, nn.modules.dropout._DropoutNd) and not module.training):
+        return Passed()
+    linear = (
+        nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
+        nn.ZeroPad2d, nn.CircularPad2d, nn.ReflectionPad2d, nn.ReplicationPad2d, nn.PixelShuffle, nn.PixelUnshuffle,
+    )  # fmt: skip
+    return LinearMap(module) if isinstance(module, linear) else None
+
+
+def _out_of_place(module: nn.Module) -> Callable[[Tensor], Tensor]:
+    if getattr(module, "inplace", False):
+        raise UnsupportedModel(f"{type(module).__name__} in place")
+    return module

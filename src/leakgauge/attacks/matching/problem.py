@@ -1,0 +1,80 @@
+"""What gradient matching has to explain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value
+
+from leakgauge.attacks.matching.objectives import Objective
+from leakgauge.protocol.learner import Learner, functional_gradient
+from leakgauge.protocol.local_update import LocalUpdate, Transformed, UpdateTransform
+from leakgauge.types import Batch, ModelState, ParamTree
+
+
+class ValueAndGradient(NamedTuple):
+    """The matching loss and its derivative in the images and, where they are unknown, in labels and position."""
+
+    value: Tensor
+    gradient: Tensor
+    labels: Tensor | None = None
+    position: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class MatchingProblem:
+    """Explain ``observed`` by a batch of images with the given labels."""
+
+    learner: Learner
+    state: ModelState
+    local_update: LocalUpdate
+    observed: ParamTree
+    objective: Objective
+    labels: Tensor
+
+    def update(self, images: Tensor) -> ParamTree:
+        batch = Batch(images, self.labels)
+        return self.local_update.expected(self.learner, self.state, batch, observed=self.observed)
+
+    def distance(self, update: ParamTree) -> Tensor:
+        return self.objective(update, self.observed)
+
+    def functional(self) -> MatchingProblem:
+        """The same problem in a form that composes with ``vmap`` and ``jvp``."""
+        return replace(self, learner=replace(self.learner, gradient_rule=functional_gradient))
+
+    def client(self) -> tuple[LocalUpdate, tuple[UpdateTransform, ...]]:
+        """The client's algorithm, and what it does to the finished update, in order."""
+        transforms: list[UpdateTransform] = []
+        local_update = self.local_update
+        while isinstance(local_update, Transformed):
+            transforms.insert(0, local_update.transform)
+            local_update = local_update.inner
+        return local_update, tuple(transforms)
+
+    def direction(self, update: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
+        """D and v = dD/dg at the client's finished update g, through whatever it does to g afterwards.
+
+        Uses up ``update`` where that saves memory.
+        """
+        _, transforms = self.client()
+        if not transforms:
+            return self.objective.direction(update, self.observed)
+
+        def residual(gradient: ParamTree) -> Tensor:
+            for transform in transforms:
+                gradient = transform.anticipate(gradient, observed=self.observed)
+            return self.distance(gradient)
+
+        return by_autograd(residual, update)
+
+
+def by_autograd(distance: Callable[[ParamTree], Tensor], update: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
+    """A distance and its derivative in the update."""
+    with torch.enable_grad():
+        direction, value = grad_and_value(distance)(dict(update))
+    return value.detach(), {name: tensor.detach() for name, tensor in direction.items()}
