@@ -77,6 +77,18 @@ class Turned(nn.Module):
         return self.linear(images.flip(-1).flatten(1))
 
 
+class Twice(nn.Module):
+    """The image and its features pass through one layer, so that its update is a sum of two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.head = nn.Linear(192, 192), nn.Linear(192, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        image = images.flatten(1)
+        return self.head(self.linear(self.linear(image).tanh()) + self.linear(image))
+
+
 NOT_APPLICABLE = {
     "a convolution comes first": (lambda: build(Compact(width=3), (3, 8, 8), 5, seed=0), 1, "no biased linear layer"),
     "batch norm comes first": (lambda: build(ResNet(depth=20, base_width=2), (3, 8, 8), 5, seed=0), 1, "no biased"),
@@ -84,6 +96,7 @@ NOT_APPLICABLE = {
     "the weight is frozen": (lambda: frozen("linear1.weight"), 1, "no biased"),
     "the bias is frozen": (lambda: frozen("linear1.bias"), 1, "no biased"),
     "the pixels are turned": (Turned, 1, "no biased linear layer"),
+    "the layer runs more than once": (Twice, 1, "no biased linear layer"),
     "two images": (lambda: build(MLP(hidden=(8,)), (3, 8, 8), 5, seed=0), 2, "several images"),
     "nothing was learnt": (lambda: silent(), 1, "zero"),
 }
@@ -143,6 +156,17 @@ def test_train_mode_batch_norm_behind_the_layer_does_no_harm(attacked, examples)
     batch = examples(1)
     found = attack(attacked(behind, batch, mode="train"))
     assert float(PSNR()(align(found, batch))) > 80
+
+
+def test_a_batch_norm_in_front_is_undone_only_while_it_stands_still(attacked, examples):
+    batch = examples(1)
+    module = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(192, 5))
+    nn.init.uniform_(module[0].running_mean, 0.2, 0.8)
+    nn.init.uniform_(module[0].weight, 0.5, 2)
+    assert float(PSNR()(align(attack(attacked(module, batch)), batch))) > 80
+    assert attack(attacked(module, batch, mode="train")).outcome is Outcome.NOT_APPLICABLE
+    several = attacked(module, batch, local_update=FedAvg(3, 1, 0.1))
+    assert attack(several).outcome is Outcome.NOT_APPLICABLE
 
 
 def test_the_largest_bias_entry_is_divided_by():

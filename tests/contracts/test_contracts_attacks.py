@@ -10,6 +10,7 @@ import torch
 
 import leakgauge.attacks.analytic
 import leakgauge.attacks.labels
+import leakgauge.attacks.malicious
 import leakgauge.attacks.matching
 from leakgauge.attacks.base import Tick
 from leakgauge.attacks.budget import Budget
@@ -27,6 +28,7 @@ NAMESPACE = {
     **vars(leakgauge.attacks.matching),
     **vars(leakgauge.attacks.analytic),
     **vars(leakgauge.attacks.labels),
+    **vars(leakgauge.attacks.malicious),
 }
 CLIENTS = {
     "an MLP and one image": (MLP(hidden=(8,)), 1, "eval"),

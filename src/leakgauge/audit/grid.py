@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks.base import Attack
+from leakgauge.attacks.malicious import MaliciousAttack
 from leakgauge.audit.case import Case, SimulatedUpdate
 from leakgauge.audit.run import Metrics
 from leakgauge.config import cause
@@ -49,6 +50,14 @@ def grid(
     for one in rounds:
         check_batch(federation.learner, federation.state, one.truth)
         check_loss(federation.learner, federation.state, one.truth)
+    _, channels, height, width = rounds[0].truth.images.shape
+    # What a malicious server sends instead; the real case and its null share it.
+    sent = {
+        name: attack.tamper(federation, (channels, height, width))
+        if isinstance(attack, MaliciousAttack)
+        else federation
+        for name, attack in attacks.items()
+    }
     return [
         Case(
             round=number,
@@ -57,11 +66,13 @@ def grid(
             attack=attack,
             null=null,
             source=SimulatedUpdate(
-                federation, one.decoy if null else one.truth, defence, threat_model, seed=seed, round=number
+                sent[attack_name], one.decoy if null else one.truth, defence, threat_model, seed=seed, round=number
             ),
             truth=one.truth,
             distractors=one.distractors,
-            ledger=threat_model.ledger(federation.learner, defence=defence_name),
+            ledger=threat_model.ledger(
+                federation.learner, defence=defence_name, malicious_server=_malice(attack_name, attack)
+            ),
             seed=seed,
         )
         for defence_name, defence in defences.items()
@@ -69,6 +80,11 @@ def grid(
         for number, one in enumerate(rounds)
         for null in (False, True)
     ]
+
+
+def _malice(name: str, attack: Attack) -> str | None:
+    """What the ledger says of the server; named by its attack, because other attacks of the audit may be honest."""
+    return f"{name} {attack.server}" if isinstance(attack, MaliciousAttack) else None
 
 
 def check_loss(learner: Learner, state: ModelState, batch: Batch) -> None:

@@ -80,6 +80,11 @@ class Row:
     records: tuple[Record, ...] = field(repr=False)
     nulls: tuple[Record, ...] = field(repr=False)
 
+    @property
+    def malicious_server(self) -> str | None:
+        """What the server did to the model, if it did not send the one it should."""
+        return next((fact.detail.removeprefix("MALICIOUS: ") for fact in self.assumptions if fact.name == "server"), None)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "defence": self.defence,

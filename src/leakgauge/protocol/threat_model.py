@@ -50,9 +50,12 @@ class ThreatModel:
     batch_norm: BatchNormAccess
     source: str
 
-    def ledger(self, learner: Learner, *, defence: str = "none") -> tuple[Fact, ...]:
-        """Every assumption as one line; the same list for every number of a report."""
+    def ledger(
+        self, learner: Learner, *, defence: str = "none", malicious_server: str | None = None
+    ) -> tuple[Fact, ...]:
+        """Every assumption as one line; a server that tampers with the model adds the first."""
         return (
+            *(() if malicious_server is None else (Fact("server", True, f"MALICIOUS: {malicious_server}"),)),
             Fact("model", True, "architecture, loss and the weights the server sent"),
             Fact("update", True, "the update of this client alone, not an aggregate"),
             Fact("image shape", True, "channels, height, width and the pixel range [0, 1]"),

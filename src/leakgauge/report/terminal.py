@@ -62,6 +62,9 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     if by_chance := [row for row in everyone if row.verdict is Verdict.NO_LEAK_FOUND and identified(row)]:
         shares = _listed([f"{share(row)} with {called[row.defence]}" for row in by_chance])
         sentences.append(f"Still picked out, but no more often than chance or the null explains: {shares}.")
+    servers = dict.fromkeys(row.malicious_server for row in everyone if row.verdict in _LEAKS)
+    if dishonest := [server for server in servers if server is not None]:
+        sentences.append(f"This rests on a malicious server: {_listed(dishonest)}.")
     return tuple(sentences)
 
 

@@ -1,5 +1,6 @@
 """Exact recoveries, without optimisation."""
 
+from leakgauge.attacks.analytic.fully_connected import FullyConnected, layer_inputs_from_update, read_layers
 from leakgauge.attacks.analytic.linear_layer import LinearLayer
 
-__all__ = ["LinearLayer"]
+__all__ = ["FullyConnected", "LinearLayer", "layer_inputs_from_update", "read_layers"]

@@ -6,21 +6,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
+from leakgauge.attacks.analytic.structure import sites
 from leakgauge.attacks.base import LabelAttack, Progress, finite_update, silent
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import LeakGaugeError
+from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate, Transformed
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """One private image, exactly, when a biased linear layer sees the image itself [Geiping et al., 2020, Prop. 3.1].
+    """One private image, exactly, when a biased linear layer sees the image itself [Geiping et al., 2020, Prop. D.1].
 
     For y = W x + b the updates are dW = d x^T and db = d, hence x = dW_i / db_i for any i with db_i != 0; the largest
-    |db_i| loses the fewest digits. Several local steps on the same image keep the ratio.
+    |db_i| loses the fewest digits. Several local steps on the same image keep the ratio. ``FullyConnected`` does the
+    same, and needs no bias there.
     """
 
     labels: LabelAttack | None = IDLG()
@@ -31,48 +34,47 @@ class LinearLayer:
         del generator, progress
         update = finite_update(observation)
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
-        layer = facing_layer(observation)
+        layer = next((layer for layer in facing_layers(observation) if layer.biased), None)
         if layer is None:
-            return _not_applicable("no biased linear layer receives the image itself")
+            return not_applicable("no biased linear layer receives the image itself")
         if num_examples != 1:
-            return _not_applicable("the update mixes several images")
+            return not_applicable("the update mixes several images")
         features = recover_input(update[f"{layer.name}.weight"], update[f"{layer.name}.bias"])
         if features is None:
-            return _not_applicable("the bias update of the first layer is zero")
-        images = ((features - layer.offset) / layer.slope).view(1, *observation.image_shape).clamp(0, 1)
-        return Reconstruction(images, self._labels(observation), Outcome.SOLVED, facts={"layer": layer.name})
-
-    def _labels(self, observation: UpdateObservation) -> Tensor | None:
-        if observation.labels is not None or self.labels is None:
-            return observation.labels
-        try:
-            return self.labels.restore(observation)
-        except LeakGaugeError:
-            return None  # the image does not depend on it
+            return not_applicable("the bias update of the first layer is zero")
+        labels = restored_labels(observation, self.labels)
+        return Reconstruction(layer.image(features, observation), labels, Outcome.SOLVED, facts={"layer": layer.name})
 
 
-def recover_input(weight_update: Tensor, bias_update: Tensor) -> Tensor | None:
-    """x = dW_i / db_i at the largest |db_i|; None when the bias update vanishes or is not finite.
+def recover_input(weight_update: Tensor, output_update: Tensor) -> Tensor | None:
+    """x = dW_i / d_i at the largest |d_i|, for d the derivative in the layer's output (the update of a bias).
+
+    None when d vanishes or is not finite.
 
     >>> recover_input(torch.tensor([[2.0, 4.0]]), torch.tensor([2.0]))
     tensor([1., 2.])
     """
-    row = int(bias_update.abs().argmax())
-    if not torch.isfinite(bias_update[row]) or bias_update[row] == 0:
+    row = int(output_update.abs().argmax())
+    if not torch.isfinite(output_update[row]) or output_update[row] == 0:
         return None
-    return weight_update[row] / bias_update[row]
+    return weight_update[row] / output_update[row]
 
 
 class FacingLayer(NamedTuple):
-    """A linear layer whose input is ``offset + slope * pixels``, entry by entry."""
+    """A trained linear layer whose input is ``offset + slope * pixels``, entry by entry."""
 
     name: str
     offset: Tensor
     slope: Tensor
+    biased: bool
+
+    def image(self, features: Tensor, observation: UpdateObservation) -> Tensor:
+        """The pixels that give these features."""
+        return ((features - self.offset) / self.slope).view(1, *observation.image_shape).clamp(0, 1)
 
 
-def facing_layer(observation: UpdateObservation) -> FacingLayer | None:
-    """The biased linear layer that receives the (normalised) image, found by probing the model with three images."""
+def facing_layers(observation: UpdateObservation) -> list[FacingLayer]:
+    """The linear layers that receive the (normalised) image, found by probing the model with three images."""
     state, shape = observation.state, observation.image_shape
     ramp = torch.linspace(0, 1, 3 * 5 * 7, dtype=state.dtype, device=state.device)
     pixels = int(torch.Size(shape).numel())
@@ -84,17 +86,36 @@ def facing_layer(observation: UpdateObservation) -> FacingLayer | None:
             ramp.repeat(pixels // len(ramp) + 1)[:pixels].roll(3).sin().abs(),
         ]
     )
-    with torch.no_grad():
-        # Eval mode, because batch statistics would couple the three probes.
-        inputs = observation.learner.in_mode("eval").layer_inputs(state, probe.view(3, *shape), nn.Linear)
-    for name, value in inputs.items():
-        if value.shape != (3, pixels) or not {f"{name}.weight", f"{name}.bias"} <= observation.update.params.keys():
+    trained = observation.update.params.keys()
+    # What a trained normalisation passes on changes from step to step, or with the statistics of the batch.
+    still = observation.learner.mode == "eval" and one_gradient(observation.local_update)
+    found = []
+    for name, site in sites(observation.learner, state, probe.view(3, *shape)).items():
+        value = site.inputs
+        if (site.moves and not still) or value.shape != probe.shape or f"{name}.weight" not in trained:
             continue
         offset, slope = value[0], value[1] - value[0]
         if bool((slope != 0).all()) and torch.allclose(offset + slope * probe[2], value[2], rtol=1e-4, atol=1e-5):
-            return FacingLayer(name, offset, slope)
-    return None
+            found.append(FacingLayer(name, offset, slope, f"{name}.bias" in trained))
+    return found
 
 
-def _not_applicable(reason: str) -> Reconstruction:
+def one_gradient(local_update: LocalUpdate | None) -> bool:
+    """Whether the update of one image is a multiple of one gradient, as far as is known."""
+    while isinstance(local_update, Transformed):
+        local_update = local_update.inner
+    return isinstance(local_update, FedSGD) or (isinstance(local_update, FedAvg) and local_update.epochs == 1)
+
+
+def restored_labels(observation: UpdateObservation, rule: LabelAttack | None) -> Tensor | None:
+    """The labels given, else restored, else None: the image does not depend on them."""
+    if observation.labels is not None or rule is None:
+        return observation.labels
+    try:
+        return rule.restore(observation)
+    except LeakGaugeError:
+        return None
+
+
+def not_applicable(reason: str) -> Reconstruction:
     return Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": reason})

@@ -1,0 +1,232 @@
+"""One image through any number of fully connected layers, and the input of each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge.attacks.analytic.elementwise import preimage, slope
+from leakgauge.attacks.analytic.linear_layer import (
+    facing_layers,
+    not_applicable,
+    one_gradient,
+    recover_input,
+    restored_labels,
+)
+from leakgauge.attacks.analytic.softmax_head import is_softmax_loss, softmax_label, solve_softmax_head
+from leakgauge.attacks.analytic.structure import Link, Site, links, sites
+from leakgauge.attacks.base import LabelAttack, Progress, finite_update, silent
+from leakgauge.attacks.labels.idlg import IDLG
+from leakgauge.errors import InvalidCase, UnsupportedModel
+from leakgauge.protocol.observation import UpdateObservation, known
+from leakgauge.types import Outcome, Reconstruction
+
+
+@dataclass(frozen=True)
+class FullyConnected:
+    """One private image, exactly, when a linear layer with or without bias sees the image itself.
+
+    [Geiping et al., 2020, Prop. 3.1, D.1, D.2] A layer with bias gives its input away by itself, x = dW_i / db_i; one
+    without is reached from the layer behind it, through any elementwise activation. Beyond the paper, a classifier
+    without bias gives its input away by the shape of the softmax, so that a network without a single bias is exact
+    too. ``facts`` tell the route and how far the layers disagree.
+    """
+
+    labels: LabelAttack | None = IDLG()
+
+    def __call__(
+        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
+        del generator, progress
+        finite_update(observation)
+        num_examples = known(observation.num_examples, "num_examples", needed_by=self)
+        facing = sorted(facing_layers(observation), key=lambda layer: not layer.biased)
+        if not facing:
+            return not_applicable("no trained linear layer receives the image itself")
+        if num_examples != 1:
+            return not_applicable("the update mixes several images")
+        layer, network = facing[0], _network(observation, needed_by=self)
+        try:
+            reading = network.read(layer.name)
+        except Undetermined as reason:
+            return not_applicable(str(reason))
+        images = layer.image(reading.input, observation).to(observation.state.dtype)
+        facts: dict[str, str | float] = {"layer": layer.name, "route": reading.route}
+        if reading.disagreement is not None:
+            facts["disagreement"] = reading.disagreement
+        return Reconstruction(images, self._labels(network), Outcome.SOLVED, facts=facts)
+
+    def _labels(self, network: Network) -> Tensor | None:
+        if network.observation.labels is not None or self.labels is None:
+            return network.observation.labels
+        # The sign rule needs a bias or features of one sign; the softmax does not.
+        by_softmax = network.label()
+        return restored_labels(network.observation, self.labels) if by_softmax is None else by_softmax
+
+
+def layer_inputs_from_update(observation: UpdateObservation) -> dict[str, Tensor]:
+    """The input of every fully connected layer anywhere in the network for one image, by the layer's name.
+
+    A layer whose input the update does not determine is left out; ``read_layers`` says why.
+    """
+    readings, _ = read_layers(observation)
+    return {name: reading.input.to(observation.state.dtype) for name, reading in readings.items()}
+
+
+class Reading(NamedTuple):
+    """What the update tells about one layer y = W x + b, in float64."""
+
+    input: Tensor
+    route: str
+    delta: Tensor | None = None
+    """The derivative in y, times whatever scaled the update; None where only the input is known."""
+    disagreement: float | None = None
+    """Largest relative difference, over the layers passed, between a layer's input and what the one before it gives."""
+
+
+class Undetermined(Exception):
+    """Why an update does not determine the input of a layer."""
+
+
+def read_layers(observation: UpdateObservation) -> tuple[dict[str, Reading], dict[str, str]]:
+    """What is known of the fully connected layers, in order of execution, and why nothing is known of the others."""
+    finite_update(observation)
+    network = _network(observation, needed_by=None)
+    if (count := known(observation.num_examples, "num_examples", needed_by=network)) != 1:
+        raise InvalidCase(f"The update mixes {count} images; the input of a layer can be read for one image only.")
+    readings: dict[str, Reading] = {}
+    reasons: dict[str, str] = {}
+    for name in network.sites:
+        try:
+            readings[name] = network.read(name)
+        except Undetermined as reason:
+            reasons[name] = str(reason)
+    for name, link in network.links.items():  # in order of execution, so that one layer hands on to the next
+        if name in readings and link.to in reasons and network.is_deterministic(link):
+            readings[link.to] = Reading(network.forward(name, readings[name].input), f"forward from {name}")
+            del reasons[link.to]
+    return {name: readings[name] for name in network.sites if name in readings}, reasons
+
+
+def _network(observation: UpdateObservation, *, needed_by: object) -> Network:
+    state = observation.state
+    # Two images, because a layer may see one row for a whole batch of one.
+    probe = torch.full((2, *observation.image_shape), 0.5, dtype=state.dtype, device=state.device)
+    return Network(observation, sites(observation.learner, state, probe), links(observation.learner, state), needed_by)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The fully connected layers behind one update of one image, and how they follow each other."""
+
+    observation: UpdateObservation
+    sites: Mapping[str, Site]
+    links: Mapping[str, Link]
+    needed_by: object
+
+    def read(self, name: str) -> Reading:
+        """The input of a layer, from its own update or from the layers behind it."""
+        if name not in self.sites:
+            raise Undetermined(f"{name} runs twice, shares its weights or sees several rows per image")
+        dW, db = self._update(f"{name}.weight"), self._update(f"{name}.bias")
+        if dW is None:
+            raise Undetermined(f"the weights of {name} are not trained")
+        if not bool((dW if db is None else db).any()):
+            raise Undetermined(f"the update of {name} is zero")
+        if db is None or self.sites[name].moves:
+            self._require_one_gradient(name)
+        if db is not None:
+            return self._by_bias(name, dW, db)
+        if name in self.links:
+            return self._from_behind(name, dW, self.links[name])
+        return self._by_softmax(name, dW)
+
+    def label(self) -> Tensor | None:
+        """The label by a softmax classifier without bias; None where that is not what the network ends in."""
+        head = self._head()
+        dW = None if head is None else self._update(f"{head}.weight")
+        if dW is None or self._update(f"{head}.bias") is not None or not one_gradient(self.observation.local_update):
+            return None
+        return softmax_label(dW) if self._loss_is_softmax(len(dW)) else None
+
+    def forward(self, name: str, features: Tensor) -> Tensor:
+        """What the layer behind ``name`` receives when ``name`` receives ``features``."""
+        weight, bias = self._sent(f"{name}.weight"), self._sent(f"{name}.bias")
+        assert weight is not None
+        outputs = weight @ features if bias is None else weight @ features + bias
+        with torch.no_grad():
+            return self.links[name].activation(outputs[None])[0]
+
+    def is_deterministic(self, link: Link) -> bool:
+        return not (link.dropout and self.observation.learner.mode == "train")
+
+    def _by_bias(self, name: str, dW: Tensor, db: Tensor) -> Reading:
+        """Prop. D.1: db = d and dW = d x^T."""
+        features = recover_input(dW, db)
+        assert features is not None  # db is not zero
+        return Reading(features, f"{name} by its bias", db)
+
+    def _from_behind(self, name: str, dW: Tensor, link: Link) -> Reading:
+        """Prop. D.2 for any elementwise activation f: d = f'(y) * (V^T e), with V and e those of the layer behind.
+
+        That layer's input is f(y), so y, and with it f'(y), is known wherever f has one preimage; for ReLU that is
+        where it is active.
+        """
+        if not self.is_deterministic(link):
+            raise Undetermined(f"dropout between {name} and {link.to} is active and its mask is secret")
+        behind = self.read(link.to)
+        V = self._sent(f"{link.to}.weight")
+        assert V is not None
+        assert behind.delta is not None
+        y = preimage(link.activation, behind.input)
+        d = torch.where(y.isnan(), 0.0, slope(link.activation, y.nan_to_num()) * (V.T @ behind.delta))
+        features = recover_input(dW, d)
+        if features is None:
+            raise Undetermined(f"no unit of {name} has a known derivative other than zero")
+        # With x known, d = dW x / |x|^2 holds for every unit, not only those with one preimage.
+        delta = dW @ features / features.square().sum().clamp_min(torch.finfo(features.dtype).tiny)
+        size = behind.input.norm().clamp_min(torch.finfo(features.dtype).tiny)
+        gap = float((self.forward(name, features) - behind.input).norm() / size)
+        route = f"{behind.route}, then back to {name}"
+        return Reading(features, route, delta, max(gap, behind.disagreement or 0.0))
+
+    def _by_softmax(self, name: str, dW: Tensor) -> Reading:
+        if self._head() != name:
+            raise Undetermined(f"{name} has no bias, and what follows it is not elementwise up to another linear layer")
+        if not self._loss_is_softmax(len(dW)):
+            raise Undetermined(f"{name} has no bias, and the loss is not the cross-entropy of a softmax")
+        W = self._sent(f"{name}.weight")
+        assert W is not None
+        head = solve_softmax_head(W, self._sent(f"{name}.bias"), dW)
+        if head is None:
+            raise Undetermined(
+                f"{name} has no bias, and its update is not that of a softmax over three or more classes and one label"
+            )
+        return Reading(head.input, f"{name} by its softmax", head.delta)
+
+    def _head(self) -> str | None:
+        try:
+            return self.observation.learner.classifier(self.observation.state, self.observation.image_shape)
+        except UnsupportedModel:
+            return None
+
+    def _loss_is_softmax(self, classes: int) -> bool:
+        return is_softmax_loss(self.observation.learner.loss, classes, self.observation.state.device)
+
+    def _require_one_gradient(self, name: str) -> None:
+        local_update = known(self.observation.local_update, "local_update", needed_by=self.needed_by or self)
+        if not one_gradient(local_update):
+            raise Undetermined(f"{name} can be read from a single gradient step only, which {local_update!r} is not")
+
+    def _update(self, name: str) -> Tensor | None:
+        value = self.observation.update.params.get(name)
+        return None if value is None else value.double()
+
+    def _sent(self, name: str) -> Tensor | None:
+        state = self.observation.state
+        value = state.params.get(name, state.buffers.get(name))
+        return None if value is None else value.double()

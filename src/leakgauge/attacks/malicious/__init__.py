@@ -1,0 +1,16 @@
+"""Dishonest servers: each tampers with the model it sends, and reads what comes back [Geiping et al., 2020, app. A]."""
+
+from leakgauge.attacks.malicious.base import MaliciousAttack, TamperedLearner
+from leakgauge.attacks.malicious.concatenated_input import ConcatenatedInput
+from leakgauge.attacks.malicious.front_layer import FrontLayer
+from leakgauge.attacks.malicious.identity_convolutions import IdentityConvolutions
+from leakgauge.attacks.malicious.label_flip import LabelFlip
+
+__all__ = [
+    "ConcatenatedInput",
+    "FrontLayer",
+    "IdentityConvolutions",
+    "LabelFlip",
+    "MaliciousAttack",
+    "TamperedLearner",
+]
