@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +41,7 @@ from torch import Tensor, nn
 
 import baseline
 from leakgauge.attacks.base import Attack
+from leakgauge.attacks.budget import Budget
 from leakgauge.catalogue import MODELS
 from leakgauge.data import Cifar10, Photos
 from leakgauge.data.datasets import rank_within_class
@@ -230,7 +231,7 @@ def run_best(observation: UpdateObservation, task: Task) -> Found:
 def best_attack(seconds: float) -> Attack:
     from leakgauge.attacks.matching import best  # here, so that the baseline runs without it
 
-    return best(seconds=seconds)
+    return replace(best(), budget=Budget(seconds=seconds, clock="cpu"))
 
 
 def describe(method: Method, model: str, seconds: float) -> str:

@@ -1,53 +1,74 @@
 """What a step of each differentiation route costs, in training steps of the same model and batch, all in one run.
 
-    python benchmarks/speed.py            # a table
-    python benchmarks/speed.py --json     # the rows, for machines
-    python benchmarks/speed.py --rounds 3 --cases lenet/1 compact/4
+    python benchmarks/speed.py                      # a table
+    python benchmarks/speed.py --json               # the rows, for machines
+    python benchmarks/speed.py --out FILE           # the rows, kept
+    python benchmarks/speed.py --rounds 3 --cases lenet/1 convnet/8
 
-Rounds are interleaved (every route once per round) and each ratio is the median over rounds of the ratio within a
-round, so that a busy moment of the machine hits numerator and denominator alike. The yardstick is one ordinary training
-step: forward and backward for all parameters. ``plain`` is the attack step as usually written: ``backward()`` on a
-distance that was built with ``create_graph``, which also computes second-order gradients for every parameter.
+Rounds are interleaved (every step once per round) and each ratio is the median over rounds of the ratio within a round,
+so that a busy moment of the machine hits numerator and denominator alike; times are CPU times of this process. The
+yardstick is one ordinary training step: forward and backward for all parameters. ``2020 method`` is a whole iteration of
+``baseline.py``: ``backward()`` through ``create_graph``, which also computes second-order gradients for every parameter,
+then total variation, sign, Adam and box. ``..., whole iteration`` is the same with our routes; the plain route names are
+the matching loss and its derivative alone. Memory is the peak of tensors beyond what is there before the step.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import torch
-from torch.func import functional_call
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from leakgauge.attacks.matching import Cosine, DoubleBackward, FiniteDifference, ForwardOverReverse
-from leakgauge.attacks.matching.differentiation import MatchingProblem
+from baseline import make_step
+from leakgauge.attacks.matching import (
+    AnisotropicTotalVariation,
+    Budget,
+    Cosine,
+    Differentiation,
+    DoubleBackward,
+    FrozenDifference,
+    GradientMatching,
+    SignedAdam,
+    StepDecay,
+    Tangent,
+)
+from leakgauge.attacks.matching.differentiation import Rows
+from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.catalogue import MODELS
 from leakgauge.config import build
+from leakgauge.files import write_text
 from leakgauge.models import build as build_model
-from leakgauge.protocol import FedSGD, learner_and_state
+from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
+from memory import peak_memory
 
-CASES = ("lenet/1", "compact/4", "convnet:width=16/1", "convnet:width=16/8", "resnet:depth=20,base_width=16/4")
-ROUTES = (DoubleBackward(), ForwardOverReverse(), FiniteDifference())
+CASES = ("lenet/1", "convnet/1", "convnet/8", "resnet20_4/4", "resnet:depth=18/4")
+ROUTES: tuple[Differentiation, ...] = (DoubleBackward(), Tangent(), FrozenDifference())
 RESTARTS = (8, 32)
+YARDSTICK, BASELINE = "training step", "2020 method"
+_TV = 1e-2
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One model and batch: a training step, the attack step as usually written, and a problem for our routes."""
+    """One model and batch: a training step, the 2020 iteration, and a problem for our routes."""
 
-    train: Callable[[], object]
-    plain: Callable[[], object]
+    steps: dict[str, Callable[[], object]]
     problem: MatchingProblem
-    images: torch.Tensor
+    images: Tensor
 
 
 def prepare(case: str) -> Bench:
@@ -58,55 +79,59 @@ def prepare(case: str) -> Bench:
     generator = seeded(0, "speed")
     labels = torch.arange(count) % 10
     truth, images = (torch.rand(count, 3, 32, 32, generator=generator) for _ in range(2))
-    observed = FedSGD().compute(learner, state, Batch(truth, labels))
-    problem = MatchingProblem(learner, state, FedSGD(), observed, Cosine(), labels)
-    train = partial(_train, module, images, labels)
-    return Bench(train, partial(_plain, module, images, labels, observed), problem, images)
+    seen = simulate_round(
+        Federation(learner, state),
+        Batch(truth, labels),
+        threat_model=THREAT_MODELS["informed"],
+        defence=lambda client: client,
+        generator=generator,
+    )
+    attack = GradientMatching(
+        priors=(AnisotropicTotalVariation(_TV),), optimiser=SignedAdam(0.025, StepDecay()), budget=Budget(steps=10**6)
+    )
+    steps: dict[str, Callable[[], object]] = {
+        YARDSTICK: partial(_train, module, images, labels),
+        BASELINE: make_step(module, images, labels, dict(seen.update.params), _TV),
+    }
+    problem = attack.problem(seen)
+    for route in ROUTES:
+        title = type(route).__name__
+        steps[title] = partial(route.matcher(problem, images), images, labels)
+        search = replace(attack, differentiation=route).search([seen], generator=seeded(0))
+        steps[f"{title}, whole iteration"] = search.step
+    return Bench(steps, problem, images)
 
 
-def _train(module: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor) -> None:
+def _train(module: torch.nn.Module, images: Tensor, labels: Tensor) -> None:
     module.zero_grad(set_to_none=True)
     cross_entropy(module(images), labels).backward()
 
 
-def _plain(
-    module: torch.nn.Module, images: torch.Tensor, labels: torch.Tensor, observed: dict[str, torch.Tensor]
-) -> torch.Tensor:
-    candidate = images.clone().requires_grad_()
-    params = dict(module.named_parameters())
-    loss = cross_entropy(functional_call(module, params, (candidate,)), labels)
-    gradients = torch.autograd.grad(loss, list(params.values()), create_graph=True)
-    Cosine()(dict(zip(params, gradients)), observed).backward()
-    module.zero_grad(set_to_none=True)
-    return candidate
-
-
 def milliseconds(run: Callable[[], object]) -> float:
-    started = time.perf_counter()
+    started = time.process_time()
     run()
-    return 1e3 * (time.perf_counter() - started)
+    return 1e3 * (time.process_time() - started)
 
 
 def measure(case: str, rounds: int) -> list[dict[str, object]]:
     bench = prepare(case)
-    steps: dict[str, Callable[[], object]] = {"training step": bench.train, "plain": bench.plain}
-    for route in ROUTES:
-        steps[type(route).__name__] = partial(route.one, bench.problem, bench.images)
-    exact = DoubleBackward().one(bench.problem, bench.images).gradient
-    for run in steps.values():
+    for run in bench.steps.values():
         run()
-    times: dict[str, list[float]] = {name: [] for name in steps}
+        run()  # the second step of Adam is the first usual one
+    times: dict[str, list[float]] = {name: [] for name in bench.steps}
     for _ in range(rounds):
-        for name, run in steps.items():
+        for name, run in bench.steps.items():
             times[name].append(milliseconds(run))
+    exact = DoubleBackward().one(bench.problem, bench.images).gradient
     rows: list[dict[str, object]] = []
     for name, own in times.items():
         row: dict[str, object] = {
             "case": case,
             "step": name,
             "ms": round(statistics.median(own), 3),
-            "training_steps": _ratio(own, times["training step"]),
-            "speed_up_over_plain": _ratio(times["plain"], own),
+            "training_steps": _ratio(own, times[YARDSTICK]),
+            "speed_up_over_2020": _ratio(times[BASELINE], own) if "iteration" in name or name == BASELINE else None,
+            "peak_megabytes": round(peak_memory(bench.steps[name]) / 1e6, 2),
         }
         if (route := next((route for route in ROUTES if type(route).__name__ == name), None)) is not None:
             gradient = route.one(bench.problem, bench.images).gradient
@@ -119,10 +144,11 @@ def measure_restarts(case: str, rounds: int) -> list[dict[str, object]]:
     """Trials per second of restarts evaluated together, against one after another."""
     bench = prepare(case)
     rows: list[dict[str, object]] = []
+    problem, route = bench.problem, DoubleBackward()
     for restarts in RESTARTS:
-        starts = torch.rand(restarts, *bench.images.shape, generator=seeded(0, "restarts"))
-        alone = partial(super(DoubleBackward, DoubleBackward()).many, bench.problem, starts, chunk=1)
-        together = partial(DoubleBackward().many, bench.problem, starts, chunk=restarts)
+        starts = Rows.of(problem, torch.rand(restarts, *bench.images.shape, generator=seeded(0, "restarts")))
+        alone = partial(route.rowwise(problem, bench.images, chunk=1), starts, Cosine())
+        together = partial(route.rowwise(problem, bench.images, chunk=restarts), starts, Cosine())
         alone(), together()
         times = [(milliseconds(alone), milliseconds(together)) for _ in range(rounds)]
         rows.append(
@@ -146,24 +172,36 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--threads", type=int, default=1, help="one is steadiest on a busy machine")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="also write the rows to this file")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     rows: list[dict[str, object]] = []
-    for case in options.cases:
-        print(f"measuring {case} ...", file=sys.stderr)
+    for number, case in enumerate(options.cases, start=1):
+        print(f"measuring {case} ({number} of {len(options.cases)}) ...", file=sys.stderr)
         rows += measure(case, options.rounds)
-    if any(case == "lenet/1" for case in options.cases):
+    if "lenet/1" in options.cases:
         rows += measure_restarts("lenet/1", max(3, options.rounds // 2))
+    setting = {
+        "rounds": options.rounds,
+        "threads": options.threads,
+        "torch": str(torch.__version__),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+    command = f"python benchmarks/speed.py --rounds {options.rounds} --threads {options.threads}"
+    result = json.dumps({"command": command, "version": VERSION, "seed": 0, **setting, "rows": rows}, indent=1)
+    if options.out is not None:
+        write_text(options.out, result + "\n")
     if options.json:
-        setting = {"rounds": options.rounds, "threads": options.threads, "torch": torch.__version__}
-        print(json.dumps({"command": "speed", "version": VERSION, "seed": 0, **setting, "rows": rows}, indent=1))
+        print(result)
         return
-    print(f"{'case':34} {'step':24} {'ms':>9} {'training steps':>15} {'x plain':>8} {'difference':>11}")
+    print(f"{'case':20} {'step':34} {'ms':>9} {'training steps':>15} {'x faster':>9} {'peak MB':>8} {'difference':>11}")
     for row in rows:
-        ratio = row.get("training_steps", "")
-        gain = row.get("speed_up_over_plain", row.get("speed_up_over_one_by_one", ""))
+        gain = row.get("speed_up_over_2020") or row.get("speed_up_over_one_by_one") or ""
         difference = f"{row['relative_difference']:.1e}" if "relative_difference" in row else ""
-        print(f"{row['case']:34} {row['step']:24} {row['ms']:9} {ratio:>15} {gain:>8} {difference:>11}")
+        print(
+            f"{row['case']:20} {row['step']:34} {row['ms']:9} {row.get('training_steps', ''):>15} {gain:>9} "
+            f"{row.get('peak_megabytes', ''):>8} {difference:>11}"
+        )
 
 
 if __name__ == "__main__":

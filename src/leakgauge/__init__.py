@@ -1,5 +1,7 @@
 """LeakGauge: what a federated-learning update gives away, and which defence stops it at what cost."""
 
+from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.matching import best
 from leakgauge.audit.api import audit
 from leakgauge.audit.result import AuditResult, Verdict
 from leakgauge.protocol import (
@@ -21,6 +23,7 @@ __all__ = [
     "THREAT_MODELS",
     "AuditResult",
     "Batch",
+    "Budget",
     "FedAvg",
     "FedSGD",
     "Federation",
@@ -35,6 +38,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "audit",
+    "best",
     "learner_and_state",
     "observe",
     "read_round",

@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from leakgauge.attacks.analytic import LinearLayer
+from leakgauge.attacks.analytic import FullyConnected, LinearLayer
 from leakgauge.attacks.labels import IDLG
-from leakgauge.attacks.matching import idlg, inverting_gradients, quasi_newton, quasi_newton_smooth
+from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, LabelFlip
+from leakgauge.attacks.matching import (
+    best,
+    dlg,
+    grad_inversion,
+    idlg,
+    inverting_gradients,
+    inverting_gradients_l2,
+    inverting_gradients_lbfgs,
+    inverting_gradients_no_tv,
+    quasi_newton,
+    quasi_newton_smooth,
+    stepwise,
+)
 from leakgauge.data import Cifar10, Cifar100, Digits, ImageFolder, Mnist, Npz, Photos
 from leakgauge.defences import Clipping, GaussianNoise, LaplaceNoise, NoDefence, Pruning
 from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelRecall
@@ -18,11 +31,23 @@ Table = Mapping[str, Callable[..., Any]]
 
 ATTACKS: Table = {
     "linear_layer": LinearLayer,
+    "fully_connected": FullyConnected,
+    "best": best,
     "quasi_newton": quasi_newton,
     "quasi_newton_smooth": quasi_newton_smooth,
     "inverting_gradients": inverting_gradients,
+    "inverting_gradients_l2": inverting_gradients_l2,
+    "inverting_gradients_no_tv": inverting_gradients_no_tv,
+    "inverting_gradients_lbfgs": inverting_gradients_lbfgs,
+    "dlg": dlg,
     "idlg": idlg,
+    "grad_inversion": grad_inversion,
+    "stepwise": stepwise,
     "idlg_labels": IDLG,
+    "front_layer": FrontLayer,
+    "identity_convolutions": IdentityConvolutions,
+    "concatenated_input": ConcatenatedInput,
+    "label_flip": LabelFlip,
 }
 
 DEFENCES: Table = {

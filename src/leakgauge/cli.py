@@ -27,6 +27,8 @@ app = typer.Typer(
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for results and the report.")]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of data, client and attack.")]
+BudgetOption = Annotated[str | None, typer.Option("--budget", help="Work of each attack: quick, standard or deep.")]
+SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Seconds of each attack.")]
 LimitOption = Annotated[
     list[str] | None,
     typer.Option("--fail-above", help="metric=limit; exit with 1 when any row leaks more, e.g. identification=0.5."),
@@ -48,7 +50,9 @@ def audit(
     defence: Annotated[list[str] | None, typer.Option(help="Repeatable; join with + to combine.")] = None,
     attack: Annotated[list[str] | None, typer.Option(help="Repeatable.")] = None,
     threat_model: Annotated[str | None, typer.Option(help="What the attacker knows; see `leakgauge list`.")] = None,
+    budget: BudgetOption = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of each attack.")] = None,
+    seconds: SecondsOption = None,
     distractors: Annotated[int | None, typer.Option(help="Size of the crowd an original is picked from.")] = None,
     weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
     seed: SeedOption = None,
@@ -81,11 +85,16 @@ def audit(
         "defences": None if not defence else tuple(defence),
         "attacks": None if not attack else tuple(attack),
         "threat_model": threat_model,
+        "budget": budget,
         "steps": steps,
+        "seconds": seconds,
         "distractors": distractors,
         "weights": weights,
         "seed": seed,
     }
+    if budget is not None:
+        # Asked for here, it is not to be cut short by what the file says.
+        plan = replace(plan, steps=None, seconds=None)
     plan = replace(plan, **{name: value for name, value in options.items() if value is not None})
     check_reachable(out)
     console = _console()
@@ -102,7 +111,9 @@ def invert(
     file: Annotated[Path, typer.Argument(help="A recorded round, as .safetensors.")],
     model: Annotated[str, typer.Option(help="package.module:factory of the model the update belongs to.")],
     attack: Annotated[str, typer.Option(help="The attack to run.")] = "quasi_newton",
+    budget: BudgetOption = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
+    seconds: SecondsOption = None,
     truth: Annotated[
         Path | None, typer.Option(help=".npz with the private `images` and `labels`, to score what came back.")
     ] = None,
@@ -126,7 +137,9 @@ def invert(
             file=str(file),
             model=model,
             attack=attack,
+            budget=budget,
             steps=steps,
+            seconds=seconds,
             truth=None if truth is None else str(truth),
             weights=weights,
             seed=seed or 0,
@@ -166,17 +179,62 @@ def list_(
     as_json: JsonFlag = False,
 ) -> None:
     """List the catalogue, or the runs kept in a folder."""
-    rows = _runs(out) if what == "runs" else _catalogue(what)
+    _print_rows(_runs(out) if what == "runs" else _catalogue(what), "list", as_json)
+
+
+def _print_rows(rows: list[dict[str, Any]], command: str, as_json: bool) -> None:
     if as_json:
-        _print_json("list", 0, rows)
+        _print_json(command, 0, rows)
         return
     console = Console()
     table = Table(box=None, header_style="bold")
     for column in rows[0] if rows else ():
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "name")  # a name is there to be copied
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)
+
+
+@app.command()
+def reproduce(
+    experiment: Annotated[str | None, typer.Argument(help="Such as geiping2020/table1; without it, a list.")] = None,
+    scale: Annotated[str, typer.Option(help="smoke (seconds), cpu (half an hour) or full (as published).")] = "smoke",
+    data_root: Annotated[Path | None, typer.Option(help="Folder that holds the dataset's files.")] = None,
+    images: Annotated[int | None, typer.Option(help="Private images per row, instead of the scale's.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Seconds per update, instead of the scale's limit.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: SeedOption = None,
+    out: OutOption = Path("reproduced"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a table or figure of a paper and print the published numbers beside ours."""
+    from leakgauge.reproduce.registry import EXPERIMENTS, named_experiment
+    from leakgauge.reproduce.run import Options, prepare
+    from leakgauge.reproduce.run import reproduce as run
+
+    if experiment is None:
+        _print_rows([{"experiment": one.name, "what": one.title} for one in EXPERIMENTS.values()], "reproduce", as_json)
+        return
+    from leakgauge.reproduce.show import table, watching, write_sheet
+
+    chosen = named_experiment(experiment)
+    options = Options(scale, data_root, out, images, seconds, seed or 0, device)  # type: ignore[arg-type]
+    prepared = prepare(chosen, options)
+    with watching(_console(), prepared.labels) as watch:
+        result = run(prepared, watch=watch)
+    if as_json:
+        sys.stdout.write(json.dumps(result.to_dict(), allow_nan=False) + "\n")
+    else:
+        Console().print(table(result))
+    if not result.complete:
+        _console().print(
+            "[yellow]Stopped early; what had finished is kept. Run the same command to resume.[/]", soft_wrap=True
+        )
+        raise typer.Exit(130)
+    file = options.file(chosen)
+    write_sheet(result, file.with_suffix(".png"))
+    if not as_json:
+        Console().print(f"Result: [bold]{_escape(str(file.resolve()))}[/]", soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -194,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as wanted:
         sys.exit(wanted.exit_code)
     except KeyboardInterrupt:
-        _console().print("[yellow]Stopped before the first result; nothing was lost.[/]", soft_wrap=True)
+        _console().print("[yellow]Stopped before the first result; run the same command to resume.[/]", soft_wrap=True)
         sys.exit(130)
     sys.exit(0)
 

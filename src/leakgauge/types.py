@@ -92,7 +92,7 @@ class Outcome(Enum):
 
     SOLVED = "Solved in closed form."
     CONVERGED = "The matching loss stopped improving."
-    STEPS_EXHAUSTED = "All steps were used; read the result as a lower bound on leakage, or raise `steps`."
+    STEPS_EXHAUSTED = "The budget was used up; read the result as a lower bound on leakage, or raise it."
     NON_FINITE = "The matching loss became non-finite; lower the learning rate."
     NOT_APPLICABLE = "The attack does not apply to this model or update."
     MISSING_KNOWLEDGE = "The threat model hides something this attack needs."

@@ -12,9 +12,10 @@ from audit_support import *  # noqa: F403
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit import plan as planning
+from leakgauge.audit.api import build_attack
 from leakgauge.audit.case import Case, SimulatedUpdate
 from leakgauge.audit.grid import draw_crowd
-from leakgauge.audit.plan import Plan, Prepared, build_attack, plan_of, prepare
+from leakgauge.audit.plan import Plan, Prepared, plan_of, prepare
 from leakgauge.config import from_mapping
 from leakgauge.data import Digits, Photos
 from leakgauge.errors import InvalidCase
@@ -111,9 +112,9 @@ def test_training_reports_every_step() -> None:
 
 
 def test_steps_replace_the_steps_of_each_attack_that_has_some() -> None:
-    assert build_attack("quasi_newton", 7).budget == Budget(steps=7)
+    assert build_attack("quasi_newton", Budget(steps=7)).budget == Budget(steps=7)
     assert build_attack("quasi_newton:steps=5", None).budget == Budget(steps=5)
-    assert build_attack("linear_layer", 7) == build_attack("linear_layer", None)
+    assert build_attack("linear_layer", Budget(steps=7)) == build_attack("linear_layer", None)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from leakgauge.attacks.base import Tick
 from leakgauge.audit.case import Case
-from leakgauge.report.progress import case_progress, training_progress
+from leakgauge.report.progress import Forecast, Pace, case_progress, in_words, training_progress
 
 
 def some_case(**changes: Any) -> Case:
@@ -30,15 +30,28 @@ def some_case(**changes: Any) -> Case:
     return Case(**(values | changes))
 
 
+class Clock:
+    """Time that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def shown(terminal: bool) -> str:
-    screen = io.StringIO()
+    screen, clock = io.StringIO(), Clock()
     console = Console(file=screen, force_terminal=terminal, width=160, color_system=None)
     with training_progress(console) as step:
         step(3, 7)
     cases = [some_case(), some_case(null=True)]
-    with case_progress(console, cases) as progress_of:
+    with case_progress(console, cases, clock) as progress_of:
         progress_of(0, cases[0])(Tick(5, 0.5, 0.25))
-        progress_of(1, cases[1])(Tick(6, 0.6, 0.125))
+        tick = progress_of(1, cases[1])
+        tick(Tick(6, 0.1, 0.125))
+        clock.now += 2
+        tick(Tick(75, 0.3, 0.00123))
     return screen.getvalue()
 
 
@@ -48,6 +61,69 @@ def test_a_terminal_shows_the_case_the_step_and_the_loss() -> None:
     assert "training" in text
     assert "step 3/7" in text
     assert "done" in text
+    assert "step 75, 34.5 steps/s, loss 1.2e-03" in text
+    assert "0:07 left" in text
+
+
+def paced(*ticks: tuple[float, Tick], began: float = 0.0) -> Pace:
+    pace = Pace(began)
+    for now, tick in ticks:
+        pace.tick(now, tick)
+    return pace
+
+
+def test_the_speed_is_that_of_the_steps_since_the_first() -> None:
+    pace = paced((50.0, Tick(10, 0.1, 1.0)), (52.0, Tick(11, 0.11, 0.5)))
+    assert pace.steps_per_second == 0.5
+    assert in_words(Tick(11, 0.11, 0.5), pace) == "step 11, 2.0 s/step, loss 5.0e-01"
+    assert in_words(Tick(10, 0.1, 1.0), paced((50.0, Tick(10, 0.1, 1.0)))) == "step 10, loss 1.0e+00"
+
+
+def test_the_time_left_goes_by_the_share_of_the_budget_whatever_its_unit() -> None:
+    # Sixty seconds, of which the steps made say nothing: they get slower.
+    by_seconds = paced((6.0, Tick(100, 0.1, 1.0)), (30.0, Tick(150, 0.5, 1.0)))
+    assert by_seconds.left == pytest.approx(30)
+    assert by_seconds.total == pytest.approx(66)  # six seconds until the first step, then sixty
+    by_steps = paced((0.0, Tick(0, 0.0, 1.0)), (30.0, Tick(150, 0.25, 1.0)))
+    assert by_steps.left == pytest.approx(90)
+    assert paced((6.0, Tick(1, 0.1, 1.0)), (9.0, Tick(2, 1.0, 1.0))).left == 0
+
+
+def test_an_attack_that_was_resumed_is_timed_from_where_it_went_on() -> None:
+    # Nine tenths were done by another process; what counts is how this one gets on.
+    pace = paced((1.0, Tick(901, 0.901, 1.0)), (2.0, Tick(911, 0.911, 1.0)), began=0.0)
+    assert pace.left == pytest.approx(8.9)
+    assert pace.total == pytest.approx(101)
+
+
+def test_the_time_left_is_not_known_before_there_is_something_to_go_by() -> None:
+    assert paced().left is None
+    assert paced((1.0, Tick(1, 0.1, 1.0))).left is None
+    assert paced((1.0, Tick(1, 0.1, 1.0)), (2.0, Tick(1, 0.1, 1.0))).total is None
+    assert Forecast(["a"]).left is None
+
+
+def test_the_time_left_of_all_counts_cases_to_come_by_what_their_attack_took() -> None:
+    forecast = Forecast(["exact", "long", "exact", "long", "other"])
+    forecast.start(0, 0.0)
+    pace = forecast.start(1, 2.0)  # the exact one took two seconds, and made no ticks
+    assert forecast.left is None
+    pace.tick(2.0, Tick(0, 0.0, 1.0))
+    pace.tick(12.0, Tick(10, 0.25, 1.0))
+    # Thirty for the rest of this, two, forty for the next of its kind, and the average of both kinds for the unknown.
+    assert forecast.left == pytest.approx(30 + 2 + 40 + 21)
+    pace = forecast.start(3, 42.0)  # the third was in the store
+    pace.tick(42.0, Tick(0, 0.0, 1.0))
+    pace.tick(52.0, Tick(10, 0.5, 1.0))
+    assert forecast.left == pytest.approx(10 + 21)
+
+
+def test_the_bars_survive_a_case_without_a_single_tick() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True)
+    cases = [some_case(), some_case(null=True)]
+    with case_progress(console, cases, Clock()) as progress_of:
+        progress_of(0, cases[0])
+        progress_of(1, cases[1])(Tick(1, 1.0, float("nan")))
 
 
 def test_a_log_file_gets_no_bars_and_no_blank_lines() -> None:

@@ -40,7 +40,7 @@ CLIENTS = {
 def short(attack):
     """The attack with three steps, if it takes steps."""
     if isinstance(attack, GradientMatching):
-        return replace(attack, budget=Budget(steps=3))
+        return replace(attack, budget=Budget(steps=3), restarts=min(2, attack.restarts))
     return attack
 
 

@@ -38,7 +38,7 @@ def test_resnet_on_cifar10_has_the_published_number_of_parameters(depth, publish
     assert parameters(ResNet(depth)) == published
 
 
-@pytest.mark.parametrize(("depth", "layers"), [(18, 18), (20, 20), (34, 34), (50, 50), (152, 152)])
+@pytest.mark.parametrize(("depth", "layers"), [(18, 18), (20, 20), (32, 32), (34, 34), (50, 50), (152, 152)])
 def test_resnet_depth_counts_the_layers_on_the_longest_path(depth, layers):
     with torch.device("meta"):
         module = ResNet(depth, base_width=1)(CIFAR, 10)

@@ -36,7 +36,7 @@ def test_a_misspelt_padding_is_corrected(model):
 
 
 def test_an_unknown_depth_gets_the_list():
-    with pytest.raises(InvalidCase, match="There is no ResNet of depth 19; choose one of 18, 20, 34, 50, 152"):
+    with pytest.raises(InvalidCase, match="There is no ResNet of depth 19; choose one of 18, 20, 32, 34, 50, 152"):
         ResNet(depth=19)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal
 
 from leakgauge.errors import InvalidCase
 
@@ -29,8 +30,8 @@ class Budget:
             raise InvalidCase("A budget needs steps or seconds; give at least one of them.")
         if self.steps is not None and self.steps < 1:
             raise InvalidCase(f"An attack needs steps >= 1, got {self.steps}; raise `steps`.")
-        if self.seconds is not None and not self.seconds > 0:
-            raise InvalidCase(f"An attack needs seconds > 0, got {self.seconds}; raise `seconds`.")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise InvalidCase(f"An attack needs seconds > 0 and finite, got {self.seconds}; correct `seconds`.")
         if self.clock not in ("wall", "cpu"):
             raise InvalidCase(f"There is no clock {self.clock!r}; choose wall or cpu.")
 
@@ -57,3 +58,17 @@ BUDGETS: Mapping[str, Budget] = {
     "deep": Budget(seconds=600.0),
 }
 """Named amounts of work for one attack on one update."""
+
+
+def with_budget(attack: Any, budget: Budget) -> Any:
+    """The attack with another budget, its own or that of the attack it wraps; what has none stays as it is."""
+    if callable(own := getattr(attack, "with_budget", None)):
+        return own(budget)
+    if not is_dataclass(attack):
+        return attack
+    parts = {entry.name: getattr(attack, entry.name) for entry in fields(attack) if entry.init}
+    if isinstance(parts.get("budget"), Budget):
+        return replace(attack, budget=budget)  # type: ignore[type-var]
+    inner = parts.get("attack")
+    changed = with_budget(inner, budget)
+    return attack if changed is inner else replace(attack, attack=changed)  # type: ignore[type-var]

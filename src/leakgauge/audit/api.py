@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from leakgauge.attacks.base import Attack, Progress, silent
+from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
 from leakgauge.audit.case import Case
 from leakgauge.audit.grid import Round, grid, standard_metrics
 from leakgauge.audit.result import AuditResult, summarise_records
+from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, recall, run_cases
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.catalogue import ATTACKS
@@ -35,6 +38,7 @@ DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton_smooth")
 DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.1", "clipping:max_norm=1+gaussian_noise:std=0.1")
 
 ProgressOf = Callable[[int, Case], Progress]
+T = TypeVar("T")
 
 
 def audit(
@@ -47,6 +51,7 @@ def audit(
     local_update: LocalUpdate = FedSGD(),
     threat_model: str | ThreatModel = "informed",
     mode: Mode = "eval",
+    budget: str | Budget | None = None,
     references: Tensor | None = None,
     distractors: int = 99,
     weights: str | Path | None = None,
@@ -57,7 +62,8 @@ def audit(
 
     ``batch`` holds pixels in [0, 1] and class labels. ``references`` are other images of the same kind: the crowd that
     originals are picked from, and the unrelated batch of the null; without them, embedded photographs stand in.
-    With ``out``, results and ``index.html`` are kept there and a second call resumes.
+    ``budget`` is the work of each attack: "quick", "standard", "deep" or a ``Budget``; None leaves each its own.
+    With ``out``, results and ``index.html`` are kept there and a second call resumes, in the midst of an attack too.
     """
     if batch is None:
         raise InvalidCase("An audit needs a private batch; pass batch=(images, labels).")
@@ -69,7 +75,11 @@ def audit(
     learner, state = learner_and_state(model, loss, mode=mode)
     classes = check_batch(learner, state, truth)
     model_of_threat = threat_model if isinstance(threat_model, ThreatModel) else named_threat_model(threat_model)
-    named_attacks = dict(_named(spec, lambda text: build(ATTACKS, text, kind="attack")) for spec in attacks)
+    work = chosen_budget(budget)
+    named_attacks = dict(
+        _named(spec if isinstance(spec, str) else budgeted(spec, work), lambda text: build_attack(text, work))
+        for spec in attacks
+    )
     named_defences = dict(_named(spec, build_defence) for spec in defences)
     one = _round(truth, references, distractors, classes, seed)
     cases = grid(
@@ -89,6 +99,7 @@ def audit(
         "attacks": list(named_attacks),
         "batch_size": len(truth),
         "crowd": "references given" if references is not None else "embedded photographs",
+        "budget": repr(budget) if isinstance(budget, Budget) else budget,
         "seed": seed,
     }
     return execute(cases, standard_metrics(weights), description, None if out is None else Path(out))
@@ -100,14 +111,20 @@ def execute(
     description: Mapping[str, Any],
     out: Path | None,
     progress_of: ProgressOf = lambda index, case: silent,
+    snapshot_every: float = SNAPSHOT_EVERY,
 ) -> AuditResult:
     """Run the cases and keep what finishes, in ``out`` if given; interrupted, the finished part is still reported."""
     with suitable_threads(max(case.source.num_parameters for case in cases)):
-        return _execute(cases, metrics, description, out, progress_of)
+        return _execute(cases, metrics, description, out, progress_of, snapshot_every)
 
 
 def _execute(
-    cases: Sequence[Case], metrics: Metrics, description: Mapping[str, Any], out: Path | None, progress_of: ProgressOf
+    cases: Sequence[Case],
+    metrics: Metrics,
+    description: Mapping[str, Any],
+    out: Path | None,
+    progress_of: ProgressOf,
+    snapshot_every: float,
 ) -> AuditResult:
     keys = [case.key for case in cases]  # first, as this runs each client once: what fails there leaves no folder
     store = MemoryStore() if out is None else FolderStore.create(out)
@@ -116,7 +133,7 @@ def _execute(
     records = []
     complete = True
     try:
-        for record in run_cases(cases, metrics, store, progress_of):
+        for record in run_cases(cases, metrics, store, progress_of, snapshot_every):
             records.append(record)
     except KeyboardInterrupt:
         complete = False
@@ -142,13 +159,42 @@ def load_result(folder: Path, metrics: Metrics) -> AuditResult:
 
 
 def named_threat_model(name: str) -> ThreatModel:
-    def chosen(threat_model: ThreatModel) -> Callable[[], ThreatModel]:
-        return lambda: threat_model
+    return _one_of(THREAT_MODELS, name, kind="threat model")
 
-    threat_model: ThreatModel = build(
-        {key: chosen(value) for key, value in THREAT_MODELS.items()}, name, kind="threat model"
+
+def chosen_budget(budget: str | Budget | None, steps: int | None = None, seconds: float | None = None) -> Budget | None:
+    """The budget that a name, steps and seconds ask for; steps and seconds replace those of the name.
+
+    >>> chosen_budget("deep", seconds=90.0)
+    Budget(steps=None, seconds=90.0, clock='wall')
+    """
+    if budget is None:
+        return None if steps is None and seconds is None else Budget(steps, seconds)
+    if not isinstance(budget, str | Budget):
+        raise InvalidCase(f"A budget is {', '.join(BUDGETS)} or a Budget, got {budget!r}; write Budget(seconds=...).")
+    named = budget if isinstance(budget, Budget) else _one_of(BUDGETS, budget, kind="budget")
+    return replace(
+        named,
+        steps=named.steps if steps is None else steps,
+        seconds=named.seconds if seconds is None else seconds,
     )
-    return threat_model
+
+
+def build_attack(text: str, budget: Budget | None = None) -> Any:
+    """The attack a specification names, with its budget replaced where it has one."""
+    return budgeted(build(ATTACKS, text, kind="attack"), budget)
+
+
+def budgeted(attack: Any, budget: Budget | None) -> Any:
+    return attack if budget is None else with_budget(attack, budget)
+
+
+def _one_of(table: Mapping[str, T], name: str, *, kind: str) -> T:
+    def given(part: T) -> Callable[[], T]:
+        return lambda: part
+
+    chosen: T = build({key: given(part) for key, part in table.items()}, name, kind=kind)
+    return chosen
 
 
 def _named(spec: Any, builder: Callable[[str], Any]) -> tuple[str, Any]:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Generator
 
+from leakgauge.audit.api import build_attack, chosen_budget
 from leakgauge.audit.case import Case, RecordedUpdate, SimulatedUpdate
 from leakgauge.audit.grid import standard_metrics
-from leakgauge.audit.plan import Prepared, build_attack
+from leakgauge.audit.plan import Prepared
 from leakgauge.catalogue import LOCAL_UPDATES
 from leakgauge.config import build, build_defence, import_factory
 from leakgauge.data import read_batch, reference_images
@@ -36,7 +37,9 @@ class Inversion:
     file: str
     model: str
     attack: str = "quasi_newton"
+    budget: str | None = None
     steps: int | None = None
+    seconds: float | None = None
     truth: str | None = None
     weights: str | None = None
     seed: int = 0
@@ -45,7 +48,8 @@ class Inversion:
 def prepare_inversion(inversion: Inversion) -> Prepared:
     """Read and check the round, the model and the truth; nothing is attacked yet."""
     recorded = read_round(Path(inversion.file))
-    attack = build_attack(inversion.attack, inversion.steps)
+    budget = chosen_budget(inversion.budget, inversion.steps, inversion.seconds)
+    attack = build_attack(inversion.attack, budget)
     plain = None if recorded.local_update is None else build(LOCAL_UPDATES, recorded.local_update, kind="local update")
     defended = _defended(plain, recorded.defence)
     observation = observe(recorded, import_factory(inversion.model), local_update=defended)

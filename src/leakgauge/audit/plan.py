@@ -11,12 +11,11 @@ import torch
 from torch import nn
 
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.matching.attack import with_budget
-from leakgauge.audit.api import DEFAULT_ATTACKS, DEFAULT_DEFENCES, named_threat_model
+from leakgauge.audit.api import DEFAULT_ATTACKS, DEFAULT_DEFENCES, build_attack, chosen_budget, named_threat_model
 from leakgauge.audit.case import Case
 from leakgauge.audit.grid import Round, check_loss, draw_crowd, grid, standard_metrics
 from leakgauge.audit.run import Metrics
-from leakgauge.catalogue import ATTACKS, DATASETS, LOCAL_UPDATES, MODELS
+from leakgauge.catalogue import DATASETS, LOCAL_UPDATES, MODELS
 from leakgauge.config import build, build_defence, import_factory
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
@@ -50,7 +49,9 @@ class Plan:
     defences: tuple[str, ...] = DEFAULT_DEFENCES
     attacks: tuple[str, ...] = DEFAULT_ATTACKS
     threat_model: str = "informed"
+    budget: str | None = None
     steps: int | None = None
+    seconds: float | None = None
     distractors: int = 99
     weights: str | None = None
     seed: int = 0
@@ -65,8 +66,11 @@ class Plan:
             raise InvalidCase(f"The model needs train_steps >= 0, got {self.train_steps}; 0 leaves it as it is.")
         if self.mode not in ("train", "eval"):
             raise InvalidCase(f"There is no mode {self.mode!r}; choose from train, eval.")
-        if self.steps is not None and self.steps < 1:
-            raise InvalidCase(f"An attack needs steps >= 1, got {self.steps}; raise it.")
+        self.work()
+
+    def work(self) -> Budget | None:
+        """The budget of each attack; None leaves each its own."""
+        return chosen_budget(self.budget, self.steps, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Prepared:
 
 def prepare(plan: Plan, progress: TrainProgress = lambda step, steps: None) -> Prepared:
     """Load the data, build and train the model, draw the victims. All bad input shows here, before any attack runs."""
-    attacks = {text: build_attack(text, plan.steps) for text in plan.attacks}
+    attacks = {text: build_attack(text, plan.work()) for text in plan.attacks}
     defences = {text: build_defence(text) for text in plan.defences}
     threat_model = named_threat_model(plan.threat_model)
     local_update = build(LOCAL_UPDATES, plan.local_update, kind="local update")
@@ -110,12 +114,6 @@ def prepare(plan: Plan, progress: TrainProgress = lambda step, steps: None) -> P
 def plan_of(description: dict[str, Any]) -> dict[str, Any]:
     """The keys of a description that make up its plan: what a configuration file needs to run it again."""
     return {name: value for name, value in description.items() if name in Plan.__dataclass_fields__}
-
-
-def build_attack(text: str, steps: int | None) -> Any:
-    """The attack a specification names, with its number of steps replaced where it has one."""
-    attack = build(ATTACKS, text, kind="attack")
-    return attack if steps is None else with_budget(attack, Budget(steps=steps))
 
 
 def _victims(dataset: Dataset, plan: Plan) -> list[torch.Tensor]:

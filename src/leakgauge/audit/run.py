@@ -13,9 +13,11 @@ import torch
 from leakgauge.attacks.base import Progress, silent
 from leakgauge.audit.case import Case
 from leakgauge.audit.record import Pictures, Record
-from leakgauge.audit.store import Store
+from leakgauge.audit.resumption import SNAPSHOT_EVERY, Resumable, attack_resumably
+from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
 from leakgauge.metrics import Comparison, Identification, Metric, align
+from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Outcome, Reconstruction
 from leakgauge.version import VERSION
@@ -24,17 +26,23 @@ Metrics = Mapping[str, Metric | None]
 """By name; None = known, but not measurable here (weights not given)."""
 
 
-def run_case(case: Case, metrics: Metrics, progress: Progress = silent) -> Record:
+def run_case(
+    case: Case,
+    metrics: Metrics,
+    progress: Progress = silent,
+    store: Store | None = None,
+    snapshot_every: float = SNAPSHOT_EVERY,
+) -> Record:
+    """Attack and score; an attack that was interrupted goes on from the snapshot that ``store`` holds of it."""
     observation = case.source.observe()
-    started = time.perf_counter()
+    started, before = time.perf_counter(), 0.0
     try:
-        # Real case and null share the start, so that they differ by the update and nothing else.
-        reconstruction = case.attack(observation, generator=seeded(case.seed, "attack", case.round), progress=progress)
+        reconstruction, before = _attack(case, observation, progress, store or MemoryStore(), snapshot_every)
     except MissingKnowledge as hidden:
         reconstruction = Reconstruction(None, None, Outcome.MISSING_KNOWLEDGE, facts={"reason": str(hidden)})
     except UnsupportedModel as unsupported:
         reconstruction = Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": str(unsupported)})
-    seconds = time.perf_counter() - started
+    seconds = before + time.perf_counter() - started
     comparison = None if case.truth is None else align(reconstruction, case.truth, case.distractors)
     return Record(
         key=case.key,
@@ -59,6 +67,23 @@ def run_case(case: Case, metrics: Metrics, progress: Progress = silent) -> Recor
     )
 
 
+def _attack(
+    case: Case, observation: UpdateObservation, progress: Progress, store: Store, snapshot_every: float
+) -> tuple[Reconstruction, float]:
+    # Real case and null share the start, so that they differ by the update and nothing else.
+    stream = ("attack", case.round)
+    if not isinstance(case.attack, Resumable):
+        return case.attack(observation, generator=seeded(case.seed, *stream), progress=progress), 0.0
+    attack = case.attack
+    return attack_resumably(
+        lambda: attack.search([observation], generator=seeded(case.seed, *stream)),
+        progress,
+        store,
+        case.key,
+        snapshot_every,
+    )
+
+
 def score(comparison: Comparison, metrics: Metrics) -> dict[str, tuple[float, ...]]:
     """One score per private example and metric; NaN where a metric is not measured."""
     missing = (float("nan"),) * len(comparison.originals)
@@ -70,13 +95,15 @@ def run_cases(
     metrics: Metrics,
     store: Store,
     progress_of: Callable[[int, Case], Progress] = lambda index, case: silent,
+    snapshot_every: float = SNAPSHOT_EVERY,
 ) -> Iterator[Record]:
     """Run each case that the store does not hold yet, and keep each result as soon as it is there."""
     for index, case in enumerate(cases):
         record = recall(case.key, metrics, store)
         if record is None:
-            record = run_case(case, metrics, progress_of(index, case))
+            record = run_case(case, metrics, progress_of(index, case), store, snapshot_every)
             store.put(record)
+        store.drop_snapshot(case.key)
         yield record
 
 

@@ -7,9 +7,11 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
+
+from torch import Tensor
 
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.errors import InvalidFile
@@ -31,9 +33,17 @@ class Store(Protocol):
 
     def put(self, record: Record) -> None: ...
 
+    def keep_snapshot(self, key: str, snapshot: Mapping[str, Tensor]) -> None:
+        """Remember how far the attack of a case has come, in place of what was remembered before."""
+
+    def snapshot(self, key: str) -> Mapping[str, Tensor] | None:
+        """What was kept of a case under way; none if it cannot be read."""
+
+    def drop_snapshot(self, key: str) -> None: ...
+
 
 class MemoryStore:
-    """Keeps records as long as the process lives."""
+    """Keeps records as long as the process lives, and no snapshots, which would die with it."""
 
     def __init__(self) -> None:
         self._records: dict[str, Record] = {}
@@ -44,13 +54,26 @@ class MemoryStore:
     def put(self, record: Record) -> None:
         self._records[record.key] = record
 
+    def keep_snapshot(self, key: str, snapshot: Mapping[str, Tensor]) -> None:
+        pass
+
+    def snapshot(self, key: str) -> None:
+        pass
+
+    def drop_snapshot(self, key: str) -> None:
+        pass
+
 
 class FolderStore:
-    """A folder with ``audit.sqlite`` and ``tensors/<key>.safetensors``; several processes may write to it."""
+    """A folder with ``audit.sqlite`` and ``tensors/<key>.safetensors``; several processes may write to it.
+
+    While an attack is under way, ``snapshots/<key>.safetensors`` holds how far it has come.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._tensors = folder / "tensors"
+        self._snapshots = folder / "snapshots"
 
     @classmethod
     def create(cls, folder: Path) -> FolderStore:
@@ -93,6 +116,23 @@ class FolderStore:
             connection.execute(
                 "INSERT OR REPLACE INTO records (key, body) VALUES (?, ?)", (record.key, record.to_json())
             )
+
+    def keep_snapshot(self, key: str, snapshot: Mapping[str, Tensor]) -> None:
+        writable_folder(self._snapshots)
+        write_tensors(self._snapshots / f"{key}.safetensors", snapshot)
+
+    def snapshot(self, key: str) -> Mapping[str, Tensor] | None:
+        # A damaged snapshot costs the work since the start, never the audit.
+        with suppress(InvalidFile):
+            return read_tensors(self._snapshots / f"{key}.safetensors")[0]
+        return None
+
+    def drop_snapshot(self, key: str) -> None:
+        with suppress(OSError):
+            # The half-written ones of a process that was killed are hidden files of the same name.
+            for path in self._snapshots.glob(f"*{key}.safetensors*"):
+                path.unlink(missing_ok=True)
+            self._snapshots.rmdir()  # refused while it holds others
 
     def begin_run(self, description: Mapping[str, Any], keys: list[str]) -> int:
         """Note which cases belong together; the last run is what a report shows."""

@@ -75,6 +75,7 @@ class Bottleneck(nn.Module):
 _DEPTHS: Mapping[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] = {
     18: (BasicBlock, (2, 2, 2, 2)),
     20: (BasicBlock, (3, 3, 3)),
+    32: (BasicBlock, (5, 5, 5)),
     34: (BasicBlock, (3, 4, 6, 3)),
     50: (Bottleneck, (3, 4, 6, 3)),
     152: (Bottleneck, (3, 8, 36, 3)),
@@ -83,10 +84,10 @@ _DEPTHS: Mapping[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]
 
 @dataclass(frozen=True)
 class ResNet:
-    """Residual network of ``depth`` 18, 20, 34, 50 or 152 [He et al., 2016], in CIFAR form [Geiping et al., 2020].
+    """Residual network of ``depth`` 18, 20, 32, 34, 50 or 152 [He et al., 2016] in CIFAR form [Geiping et al., 2020].
 
     Each stage after the first halves the image and doubles the width; shortcuts that change shape are 1x1 convolutions.
-    In training a lone image needs more than 8 pixels a side (4 at depth 20), else BatchNorm has one value to average.
+    In training a lone image needs more than 8 pixels a side (4 at depth 20 or 32), else BatchNorm averages one value.
     """
 
     depth: int = 18

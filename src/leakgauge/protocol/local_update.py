@@ -69,18 +69,25 @@ class FedSGD(PlainUpdate):
 class FedAvg(PlainUpdate):
     """``epochs`` passes of plain SGD over mini-batches in the given order; sends parameters before minus after.
 
-    [McMahan et al., 2017; Geiping et al., 2020, Eq. 5]
+    [McMahan et al., 2017; Geiping et al., 2020, Eq. 5] With ``shuffle`` the client draws a new order for each epoch. No
+    attacker sees that order; what it expects is then an approximation, the given order in every epoch.
     """
 
     epochs: int = 1
     batch_size: int = 8
     learning_rate: float = 0.01
+    shuffle: bool = False
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1 or not 0 <= self.learning_rate < float("inf"):
             raise InvalidCase(
                 f"FedAvg needs epochs >= 1, batch_size >= 1 and a finite learning_rate >= 0, got {self}; correct it."
             )
+
+    def __repr__(self) -> str:
+        # Without the default of `shuffle`: the text is part of the keys under which results are kept.
+        options = f"epochs={self.epochs!r}, batch_size={self.batch_size!r}, learning_rate={self.learning_rate!r}"
+        return f"{type(self).__name__}({options}{', shuffle=True' if self.shuffle else ''})"
 
     def batches(self, num_examples: int) -> list[slice]:
         """The examples of each local step, in order.
@@ -96,6 +103,16 @@ class FedAvg(PlainUpdate):
         for rows in self.batches(len(batch)):
             gradient = learner.gradient(replace(state, params=params), batch[rows])
             params = tree.add(params, gradient, scale=-self.learning_rate)
+        return tree.sub(state.params, params)
+
+    def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
+        if not self.shuffle:
+            return self.compute(learner, state, batch)
+        epoch, params = replace(self, epochs=1, shuffle=False), state.params
+        for _ in range(self.epochs):
+            order = torch.randperm(len(batch), generator=generator).to(batch.labels.device)
+            moved = epoch.compute(learner, replace(state, params=params), batch[order])
+            params = tree.sub(params, moved)
         return tree.sub(state.params, params)
 
 

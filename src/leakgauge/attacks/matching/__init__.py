@@ -2,18 +2,47 @@
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching.best import Best, best
 from leakgauge.attacks.matching.differentiation import (
     Automatic,
+    Differentiation,
     DoubleBackward,
     FiniteDifference,
     FrozenDifference,
     Tangent,
 )
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, Geometric, Latest, Stepwise, Uniform
-from leakgauge.attacks.matching.optimisers import LBFGS, Adam, CosineDecay, SignedAdam, StepDecay
+from leakgauge.attacks.matching.optimisers import (
+    LBFGS,
+    Adam,
+    CosineDecay,
+    Langevin,
+    QuantisedSign,
+    SignedAdam,
+    StepDecay,
+    WarmUp,
+)
 from leakgauge.attacks.matching.parametrisations import Pixels
-from leakgauge.attacks.matching.priors import AnisotropicTotalVariation, PixelNorm, Starting, TotalVariation
-from leakgauge.attacks.matching.published import idlg, inverting_gradients, quasi_newton, quasi_newton_smooth
+from leakgauge.attacks.matching.priors import (
+    AnisotropicTotalVariation,
+    BatchNormStatistics,
+    GroupConsistency,
+    PixelNorm,
+    Starting,
+    TotalVariation,
+)
+from leakgauge.attacks.matching.published import (
+    dlg,
+    grad_inversion,
+    idlg,
+    inverting_gradients,
+    inverting_gradients_l2,
+    inverting_gradients_lbfgs,
+    inverting_gradients_no_tv,
+    quasi_newton,
+    quasi_newton_smooth,
+    stepwise,
+)
 from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.attacks.matching.unknowns import FreeLabels
 
@@ -23,19 +52,25 @@ __all__ = [
     "Adam",
     "AnisotropicTotalVariation",
     "Automatic",
+    "BatchNormStatistics",
+    "Best",
     "Budget",
     "Cosine",
     "CosineDecay",
+    "Differentiation",
     "DoubleBackward",
     "Euclidean",
     "FiniteDifference",
+    "FreeLabels",
     "FrozenDifference",
     "Geometric",
-    "FreeLabels",
     "GradientMatching",
+    "GroupConsistency",
+    "Langevin",
     "Latest",
     "PixelNorm",
     "Pixels",
+    "QuantisedSign",
     "SignedAdam",
     "Starting",
     "StepDecay",
@@ -44,8 +79,16 @@ __all__ = [
     "Tangent",
     "TotalVariation",
     "Uniform",
+    "WarmUp",
+    "best",
+    "dlg",
+    "grad_inversion",
     "idlg",
     "inverting_gradients",
+    "inverting_gradients_l2",
+    "inverting_gradients_lbfgs",
+    "inverting_gradients_no_tv",
     "quasi_newton",
     "quasi_newton_smooth",
+    "stepwise",
 ]

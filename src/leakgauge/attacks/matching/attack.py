@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Generator
@@ -15,7 +15,7 @@ from leakgauge.attacks.matching.differentiation import Automatic, Differentiatio
 from leakgauge.attacks.matching.objectives import Cosine, Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Parametrisation, Pixels
-from leakgauge.attacks.matching.priors import Prior
+from leakgauge.attacks.matching.priors import Prior, bind_all
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
@@ -72,7 +72,7 @@ class GradientMatching:
         return Search(
             problems=tuple(problems),
             unknowns=unknowns,
-            priors=tuple(prior.bind(seen) for prior in self.priors),
+            priors=tuple(bind_all(prior, observations) for prior in self.priors),
             optimiser=self.optimiser,
             differentiation=self.differentiation,
             restarts=self.restarts,
@@ -89,8 +89,7 @@ class GradientMatching:
             classes = observation.learner.num_classes(observation.state, observation.image_shape)
             labels = torch.full((num_examples, classes), 1 / classes).to(next(iter(observed.values())))
         elif labels is None:
-            rule = known(self.labels, "labels", needed_by=self)
-            assert not isinstance(rule, FreeLabels)
+            rule: LabelAttack = known(self.labels, "labels", needed_by=self)  # type: ignore[assignment]
             labels = rule.restore(observation)
         return MatchingProblem(
             learner=observation.learner,
@@ -100,11 +99,6 @@ class GradientMatching:
             objective=self.objective,
             labels=labels,
         )
-
-
-def with_budget(attack: object, budget: Budget) -> object:
-    """The attack with another budget, if it has one."""
-    return replace(attack, budget=budget) if isinstance(attack, GradientMatching) else attack
 
 
 def _comparable(one: MatchingProblem, two: MatchingProblem) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from leakgauge import params as tree
+from leakgauge.errors import InvalidCase
 from leakgauge.types import ParamTree
 
 _TINY = 1e-30  # keeps 0/0 finite when an update vanishes
@@ -91,8 +92,9 @@ class Cosine(Objective):
         own, cross, other = _products(candidate, observed, weights)
         length, target = own.clamp_min(_TINY).sqrt(), other.clamp_min(_TINY).sqrt()
         cosine = cross / (length * target)
-        # d cos / dg = o / (|g| |o|) - cos g / |g|^2
-        return 1 - cosine, _combination(candidate, cosine / length.square(), observed, -1 / (length * target), weights)
+        # d cos / dg = o / (|g| |o|) - cos g / |g|^2, the second part only while |g| is not held up by _TINY.
+        turn = torch.where(own >= _TINY, cosine / length.square(), 0.0)
+        return 1 - cosine, _combination(candidate, turn, observed, -1 / (length * target), weights)
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,10 @@ class Stepwise(Objective):
     first: float = 0.1
     stages: int = 8
     until: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.stages < 1 or not 0 < self.until <= 1:
+            raise InvalidCase(f"Stepwise needs stages >= 1 and 0 < until <= 1, got {self}; correct it.")
 
     def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor:
         return self.objective(candidate, observed)

@@ -3,6 +3,7 @@ answers with the next one. All restarts advance in lockstep, each with its own s
 
 from __future__ import annotations
 
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from leakgauge.attacks.matching.parametrisations import Box
 from leakgauge.errors import InvalidCase
-
+from leakgauge.randomness import seeded
 
 _AT_REST = 1e-6
 _SETTLED = 1e-5
@@ -37,6 +38,9 @@ class Optimiser(Protocol, Generic[State]):
 
     def advance(self, state: State, loss: Tensor, gradient: Tensor, spent: float) -> State:
         """The next candidate; ``spent`` is the share of the budget that is used up."""
+
+    def renewed(self, state: State) -> State:
+        """The state when what is minimised changes: losses and slopes from before no longer count."""
 
 
 class Schedule(Protocol):
@@ -62,6 +66,17 @@ class CosineDecay:
 
     def __call__(self, fraction: float) -> float:
         return 0.5 * (1 + math.cos(math.pi * fraction))
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Rise linearly from 0 over the first ``share`` of the budget, under another schedule."""
+
+    schedule: Schedule = CosineDecay()
+    share: float = 0.05
+
+    def __call__(self, fraction: float) -> float:
+        return min(1.0, fraction / self.share) * self.schedule(fraction)
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,9 @@ class AdamFamily(ABC):
         del loss
         return _adam_step(state, self.direction(gradient), self.learning_rate * self.schedule(spent))
 
+    def renewed(self, state: AdamState) -> AdamState:
+        return state  # moments fade by themselves
+
 
 @dataclass(frozen=True)
 class Adam(AdamFamily):
@@ -108,6 +126,63 @@ class SignedAdam(AdamFamily):
 
     def direction(self, gradient: Tensor) -> Tensor:
         return gradient.sign()
+
+
+@dataclass(frozen=True)
+class QuantisedSign(AdamFamily):
+    """Adam fed with 0.8 q + 0.2 sign(G), q = clip(round(2 G / median|G|) / 2, -1, 1) [Ye et al., 2024, HFGradInv].
+
+    Between the gradient and its sign: five levels, set by the median over the restart's own variables. Twice as long in
+    the first ``doubled`` steps.
+    """
+
+    doubled: int = 100
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        # The lower median, as torch takes it; where it is 0, whatever is not counts in full.
+        median = gradient.abs().flatten(1).median(dim=1).values.clamp_min(torch.finfo(gradient.dtype).tiny)
+        levels = (2 * (gradient / median.view(-1, *(1,) * (gradient.ndim - 1)))).round() / 2
+        return 0.8 * levels.clamp(-1, 1) + 0.2 * gradient.sign()
+
+    def advance(self, state: AdamState, loss: Tensor, gradient: Tensor, spent: float) -> AdamState:
+        del loss
+        direction = self.direction(gradient) * (2 if state.step < self.doubled else 1)
+        return _adam_step(state, direction, self.learning_rate * self.schedule(spent))
+
+
+@dataclass(frozen=True)
+class LangevinState(AdamState):
+    """``seeds``: one per restart, a fingerprint of where it started."""
+
+    seeds: Tensor
+
+
+@dataclass(frozen=True)
+class Langevin(Adam):
+    """Adam whose every step of learning rate r adds Gaussian noise of size r * ``noise`` [Yin et al., 2021].
+
+    The noise is a function of the restart's start and the step, so that the attack's generator decides it, it is the
+    same however many restarts run beside, and an interrupted run goes on as it would have.
+    """
+
+    noise: float = 0.2
+
+    def start(self, candidate: Tensor, box: Box | None) -> LangevinState:
+        seeds = torch.tensor([_fingerprint(row) for row in candidate], device=candidate.device)
+        return LangevinState(**vars(super().start(candidate, box)), seeds=seeds)
+
+    def advance(self, state: AdamState, loss: Tensor, gradient: Tensor, spent: float) -> AdamState:
+        assert isinstance(state, LangevinState)
+        moved = super().advance(state, loss, gradient, spent)
+        streams = (seeded(seed, "langevin", state.step) for seed in state.seeds.tolist())
+        noise = torch.stack([torch.randn(state.candidate.shape[1:], generator=stream) for stream in streams])
+        size = self.learning_rate * self.schedule(spent) * self.noise
+        return replace(moved, candidate=_project(moved.candidate + size * noise.to(moved.candidate), state.box))
+
+
+def _fingerprint(row: Tensor) -> int:
+    content = row.detach().cpu().to(torch.float64).contiguous().numpy().tobytes()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") >> 1
 
 
 def _adam_step(state: AdamState, direction: Tensor, learning_rate: float) -> AdamState:
@@ -213,6 +288,9 @@ class LBFGS:
             box=state.box,
         )
 
+    def renewed(self, state: LBFGSState) -> LBFGSState:
+        return self.start(state.point.view_as(state.candidate), state.box)
+
     def _direction(self, point: Tensor, slope: Tensor, memory: CurvatureMemory, box: Box | None) -> Tensor:
         free = torch.ones_like(point, dtype=torch.bool)
         if box is not None:
@@ -264,6 +342,8 @@ class CurvatureMemory:
         return replace(self, filled=self.filled + sound)
 
     def forget(self, where: Tensor) -> CurvatureMemory:
+        if not bool(where.any()):
+            return self
         for array in (self.moves, self.changes, self.cross, self.squares):
             array[where] = 0
         return replace(self, filled=torch.where(where, torch.zeros_like(self.filled), self.filled))
@@ -302,4 +382,9 @@ class CurvatureMemory:
 
 
 def _project(candidate: Tensor, box: Box | None) -> Tensor:
-    return candidate if box is None else candidate.clamp(*box)
+    if box is None:
+        return candidate
+    low, high = box
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        return candidate.clamp(torch.as_tensor(low).to(candidate), torch.as_tensor(high).to(candidate))
+    return candidate.clamp(low, high)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
+from leakgauge.attacks.matching.registration import registered
+from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.types import BatchStatistics, ModelState, ParamTree
 
 
 class Prior(ABC):
@@ -82,3 +88,117 @@ class Starting(Prior):
 
     def at(self, spent: float) -> Prior | None:
         return self.prior.at(spent) if spent >= self.after else None
+
+
+@dataclass(frozen=True)
+class BatchNormStatistics(Prior):
+    """Weight times the sum over BatchNorm layers of |mean_l(x) - mean_l|_2 + |var_l(x) - var_l|_2.
+
+    R_BN of Yin et al. [2021], over the inputs of the layers. The targets are the private batch's own statistics
+    where the threat model gives them, else the running ones the server sent; ``first`` multiplies the first layer's
+    part. On a model without BatchNorm the prior is never in force.
+    """
+
+    weight: float = 1.0
+    first: float = 1.0
+
+    def __call__(self, images: Tensor) -> Tensor:
+        raise NotImplementedError("the prior compares with the statistics of an observation; bind it first")
+
+    def bind(self, observation: UpdateObservation) -> Prior:
+        learner, state = observation.learner, observation.state
+        target = observation.batch_norm.statistics or _running_statistics(learner, state)
+        if not target.mean:
+            return Absent()
+        return _BoundStatistics(self.weight, self.first, learner, state, target)
+
+
+@dataclass(frozen=True, eq=False)
+class _BoundStatistics(Prior):
+    """The statistics of each candidate batch against one target; two are equal only if they are one object."""
+
+    weight: float
+    first: float
+    learner: Learner
+    state: ModelState
+    target: BatchStatistics
+
+    def __call__(self, images: Tensor) -> Tensor:
+        # One restart after another: the statistics are noted by hooks, which do not compose with vmap.
+        return self.weight * torch.stack([self._distance(batch) for batch in images])
+
+    def _distance(self, batch: Tensor) -> Tensor:
+        own = self.learner.batch_statistics(self.state, batch)  # in the order of execution
+        parts = [
+            vector_norm(own.mean[name] - self.target.mean[name])
+            + vector_norm(own.variance[name] - self.target.variance[name])
+            for name in own.mean
+            if name in self.target.mean
+        ]
+        return torch.stack([self.first * parts[0], *parts[1:]]).sum()
+
+
+def _running_statistics(learner: Learner, state: ModelState) -> BatchStatistics:
+    def held(buffer: str) -> ParamTree:
+        keys = {name: f"{name}.{buffer}".lstrip(".") for name in learner.batch_norm_layers()}
+        return {name: state.buffers[key] for name, key in keys.items() if key in state.buffers}
+
+    return BatchStatistics(held("running_mean"), held("running_var"))
+
+
+@dataclass(frozen=True)
+class Absent(Prior):
+    """What a prior that does not apply to the model is bound to: never in force."""
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return images.new_zeros(len(images))
+
+    def at(self, spent: float) -> None:
+        del spent
+
+
+@dataclass(frozen=True)
+class GroupConsistency(Prior):
+    """Weight times |x_g - E|_2, E = the mean over all restarts g of x_g registered to their plain mean.
+
+    R_group of Yin et al. [2021]: restarts that found the same image keep one another from straying. Each image
+    is registered by the whole-pixel circular translation that brings it nearest to the mean, where the paper fits a
+    flow by RANSAC. ``registered=False``, and any time before the share ``after`` of the budget, is the paper's "lazy"
+    form, E = plain mean. Image i is compared with image i: restarts that found examples of one class in different
+    orders are not brought into one.
+    """
+
+    weight: float = 0.1
+    registered: bool = True
+    after: float = 0.25
+
+    def __call__(self, images: Tensor) -> Tensor:
+        seen = images.detach()
+        consensus = seen.mean(dim=0)
+        if self.registered:
+            consensus = registered(seen, consensus).mean(dim=0)
+        return self.weight * vector_norm((images - consensus).flatten(1), dim=1)
+
+    def at(self, spent: float) -> Prior:
+        return self if spent >= self.after else replace(self, registered=False)
+
+
+@dataclass(frozen=True)
+class SideBySide(Prior):
+    """Rows in as many equal groups as there are priors, each group with its own: several victims attacked together."""
+
+    priors: tuple[Prior, ...]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        groups = images.chunk(len(self.priors))
+        return torch.cat([prior(group) for prior, group in zip(self.priors, groups, strict=True)])
+
+    def at(self, spent: float) -> Prior | None:
+        current = [prior.at(spent) for prior in self.priors]
+        return SideBySide(tuple(prior or Absent() for prior in current)) if any(current) else None
+
+
+def bind_all(prior: Prior, observations: Sequence[UpdateObservation]) -> Prior:
+    """The prior for rows that belong to these observations in turn, equally many to each."""
+    bound = tuple(prior.bind(observation) for observation in observations)
+    return bound[0] if len(bound) == 1 else SideBySide(bound)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leakgauge import params as tree
 from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.differentiation import Differentiation, Evaluator, Rows, plan_evaluation
@@ -61,6 +62,8 @@ class Search:
         self.seconds = 0.0
         self.outcome: Outcome | None = None
         self.phase: Phase | None = None
+        self.share = 0.0
+        """Of the budget that was spent when the last step began, which decided its phase."""
         self.observed = self._stacked_observed()
         self.labels = torch.stack([problem.labels for problem in problems]).repeat_interleave(restarts, dim=0)
         started = budget.now()
@@ -75,29 +78,39 @@ class Search:
     def step(self) -> Tick:
         """Evaluate the candidate and move on."""
         started = self.budget.now()
-        phase = self._phase(self.spent)
+        self.share = self.spent
+        phase = self._phase(self.share)
         if phase != self.phase:
             self.lowest.fill_(float("inf"))
+            if self.phase is not None:
+                self.state = self.optimiser.renewed(self.state)
             self.phase = phase
         value, gradient = self._loss(phase, self.state.candidate)
         self.trace.append(value)
         better = value < self.lowest
         self.lowest = torch.where(better, value, self.lowest)
         self.best[better] = self.state.candidate[better]
-        if not bool(torch.isfinite(value).any()) and len(self.trace) == 1:
-            self.outcome = Outcome.NON_FINITE
-        else:
+        everything = slice(None)
+        if not self._explodes(everything):
             self.state = self.optimiser.advance(self.state, value, gradient.nan_to_num(0.0, 0.0, 0.0), self.spent)
-            self.seconds += self.budget.now() - started
-            if bool(self.state.converged.all()) and self._phase(1.0) == phase:
-                self.outcome = Outcome.CONVERGED
-            elif self.spent >= 1:
-                self.outcome = Outcome.STEPS_EXHAUSTED
+        self.seconds += self.budget.now() - started
+        self.outcome = self._outcome(everything)
         return Tick(len(self.trace), 1.0 if self.outcome else self.spent, float(self.lowest.min()))
 
     @property
     def spent(self) -> float:
         return self.budget.spent(len(self.trace), self.seconds)
+
+    def _explodes(self, rows: slice) -> bool:
+        return not bool(self.trace[0][rows].isfinite().any())
+
+    def _outcome(self, rows: slice) -> Outcome | None:
+        """How the search has ended for these rows, if it has."""
+        if self._explodes(rows):
+            return Outcome.NON_FINITE
+        if bool(self.state.converged[rows].all()) and self._phase(1.0) == self.phase:
+            return Outcome.CONVERGED
+        return Outcome.STEPS_EXHAUSTED if self.spent >= 1 else None
 
     def results(self) -> list[Reconstruction]:
         """One reconstruction per victim."""
@@ -106,16 +119,16 @@ class Search:
         for index, problem in enumerate(self.problems):
             rows = slice(index * self.restarts, (index + 1) * self.restarts)
             winner = index * self.restarts + int(self.lowest[rows].argmin())
-            found.append(self._result(problem, winner, traces[:, winner]))
+            outcome = self._outcome(rows) or Outcome.STEPS_EXHAUSTED
+            found.append(self._result(problem, winner, traces[:, winner], outcome))
         return found
 
-    def _result(self, problem: MatchingProblem, row: int, trace: Tensor) -> Reconstruction:
+    def _result(self, problem: MatchingProblem, row: int, trace: Tensor, outcome: Outcome) -> Reconstruction:
         facts: dict[str, str | int | float] = {
             "route": self.evaluator.route,
             "steps": len(self.trace),
             "restarts": self.restarts,
         }
-        outcome = self.outcome or Outcome.STEPS_EXHAUSTED
         labels = problem.labels
         if outcome is Outcome.NON_FINITE:
             return Reconstruction(None, None if labels.is_floating_point() else labels, outcome, trace, facts)
@@ -159,7 +172,8 @@ class Search:
             parts = self.unknowns.split(leaf)
             images = self.unknowns.parametrisation.decode(parts.images)
             labels = self._labels(parts.logits)
-        rows = Rows(images.detach(), labels.detach(), self.observed, parts.position)
+        position = None if parts.position is None else parts.position.detach()
+        rows = Rows(images.detach(), labels.detach(), self.observed, position)
         found = self.evaluator.evaluate(rows, phase.objective)
         value, gradient = found.value, found.gradient
         if phase.priors:
@@ -187,15 +201,17 @@ class Search:
             "lowest": self.lowest,
             "trace": torch.stack(self.trace) if self.trace else self.lowest.new_zeros(0, len(self.lowest)),
             "seconds": torch.tensor(self.seconds, dtype=torch.float64),
+            "share": torch.tensor(self.share, dtype=torch.float64),
         }
-        return kept | {f"state.{name}": tensor for name, tensor in _tensors(self.state).items()}
+        kept |= {f"state.{name}": tensor for name, tensor in _tensors(self.state).items()}
+        return tree.map_tensors(torch.clone, kept)  # the search goes on writing to its own
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot of the same attack on the same update."""
         try:
             state = _restored(self.state, {k.removeprefix("state."): v for k, v in snapshot.items()}, "")
             best, lowest, trace = snapshot["best"], snapshot["lowest"], snapshot["trace"]
-            seconds = float(snapshot["seconds"])
+            seconds, share = float(snapshot["seconds"]), float(snapshot["share"])
         except (KeyError, ValueError) as error:
             raise InvalidFile(
                 f"The snapshot belongs to another attack ({error}); delete it and start again."
@@ -204,9 +220,10 @@ class Search:
             raise InvalidFile("The snapshot belongs to an attack of another size; delete it and start again.")
         device = self.best.device
         self.state, self.best, self.lowest = state, best.to(device).clone(), lowest.to(device).clone()
-        self.trace, self.seconds = list(trace.to(device)), seconds
+        self.trace, self.seconds, self.share = list(trace.to(device)), seconds, share
         # The phase of the step before, so that its lowest loss still counts.
-        self.phase = self._phase(self.budget.spent(max(0, len(self.trace) - 1), self.seconds))
+        self.phase = self._phase(share) if self.trace else None
+        self.outcome = self._outcome(slice(None)) if self.trace else None
 
 
 def _given(found: ValueAndGradient, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the optimiser moves: the images' variables and, where they are not known, the labels and the client's position."""
+"""What the optimiser moves: the images' variables and, where they are unknown, the labels and the client's position."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leakgauge.types import ImageShape
 
 @dataclass(frozen=True)
 class FreeLabels:
-    """Class probabilities, found along with the images: softmax of free logits that start at N(0, 1) [Zhu et al., 2019]."""
+    """Class probabilities, found along with the images: softmax of logits that start at N(0, 1) [Zhu et al., 2019]."""
 
 
 class Candidates(NamedTuple):

@@ -161,14 +161,18 @@ class Affine(Layer):
             return KernelWeights(kernel if kernel is not None else torch.zeros_like(weights.kernel), offset)
         assert weights.factor is not None
         assert weights.original is not None
+        assert weights.inverse is not None
         assert weights.centred is not None
-        kernel = torch.zeros_like(weights.original) if kernel is None else kernel.mul_(_rows(weights.factor, kernel))
+        kernel = None if kernel is None else kernel.mul_(_rows(weights.factor, kernel))
         moved = torch.zeros_like(weights.factor) if offset is None else offset * weights.factor
         gamma = None if self.norm.gamma is None else direction.get(self.norm.gamma)
         if gamma is not None:
             relative = gamma * weights.inverse
-            kernel = kernel.addcmul_(weights.original, _rows(relative, weights.original))
+            rows = _rows(relative, weights.original)
+            kernel = weights.original * rows if kernel is None else _add_product(kernel, weights.original, rows)
             moved = moved + relative * weights.centred
+        if kernel is None:
+            kernel = torch.zeros_like(weights.original)
         beta = None if self.norm.beta is None else direction.get(self.norm.beta)
         return KernelWeights(kernel, moved if beta is None else moved + beta)
 
@@ -226,6 +230,7 @@ class Affine(Layer):
                 assert kernel is not None
                 assert offset is not None
                 assert weights.original is not None
+                assert weights.centred is not None
                 rows = _row_products(kernel, weights.original)
                 found[self.norm.gamma] = (rows + offset * weights.centred) * weights.inverse
             if self.bias in self.trained and offset is not None:
@@ -243,7 +248,7 @@ class Affine(Layer):
         dx = tangents[0]
         if dx is not None:
             through = self.multiply(dx, weights.kernel, None)
-            dy = dy.add_(through) if weights.scale is None else dy.addcmul_(through, weights.scale)
+            dy = dy.add_(through) if weights.scale is None else _add_product(dy, through, weights.scale)
         return dy, dx
 
     def curvature(
@@ -329,8 +334,8 @@ class Linear(Affine):
 class Normalised(Layer):
     """gamma x_hat + beta with x_hat = (x - mean) / sqrt(variance + eps) over groups of entries of the input itself.
 
-    BatchNorm in train mode, GroupNorm, LayerNorm and InstanceNorm differ by ``view``, which brings the input into the
-    shape (groups..., entries) whose last axis is averaged over, and back.
+    BatchNorm in train mode, GroupNorm, LayerNorm and InstanceNorm differ by ``grouped``, which brings the input into
+    the shape (groups..., entries) whose last axis is averaged over, and ``ungrouped``, which brings it back.
     """
 
     gamma: str | None
@@ -578,7 +583,8 @@ class Rectifier(Linearly):
             return _aten.threshold_backward(x, memory, 0)
         return _aten.leaky_relu_backward(x, memory, self.slope, True)
 
-    back = along
+    def back(self, memory: Tensor, gy: Tensor) -> Tensor:
+        return self.along(memory, gy)
 
 
 @dataclass(frozen=True)
@@ -621,6 +627,7 @@ class Smooth(Layer):
         dgx = None if dgy is None else memory[0] * dgy
         if tangent_memory is None:
             return (dgx,)
+        assert gy is not None
         bend = tangent_memory * gy
         return (bend if dgx is None else dgx + bend,)
 
@@ -661,7 +668,8 @@ class LinearMap(Linearly):
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
         if frozen is not None:
             return self.function(inputs[0]), frozen
-        return vjp(self.function, inputs[0])
+        y, back = vjp(self.function, inputs[0])[:2]
+        return y, back
 
     def along(self, memory: Memory, x: Tensor) -> Tensor:
         y = self.function(x)
@@ -697,7 +705,8 @@ class Passed(Linearly):
     def along(self, memory: Memory, x: Tensor) -> Tensor:
         return x
 
-    back = along
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        return gy
 
 
 @dataclass(frozen=True)
@@ -717,7 +726,8 @@ class Shifted(Linearly):
     def along(self, memory: Memory, x: Tensor) -> Tensor:
         return x if self.sign == 1 else -x
 
-    back = along
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        return self.along(memory, gy)
 
 
 @dataclass(frozen=True)
@@ -736,7 +746,8 @@ class Scaled(Linearly):
     def along(self, memory: Memory, x: Tensor) -> Tensor:
         return x / memory if self.divide else x * memory
 
-    back = along
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        return self.along(memory, gy)
 
 
 @dataclass(frozen=True)
@@ -815,6 +826,13 @@ def add(left: Maybe, right: Maybe) -> Maybe:
     if left is None or right is None:
         return right if left is None else left
     return left + right
+
+
+def _add_product(target: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """target + left * right, written over ``target``."""
+    if torch._C._functorch.is_batchedtensor(target):
+        return target.add_(left * right)  # vmap has no rule for addcmul_ and would take the rows one by one
+    return target.addcmul_(left, right)
 
 
 def _rows(vector: Tensor, kernel: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
 """The sweeps through a network: its gradient in the parameters, and the derivative of that gradient along a direction.
 
 With g(x) = d loss / d parameters and a direction v in the parameters, d<g(x), v>/dx is the derivative of d loss / dx as
-the parameters move along v. Sweeps one and two give g and remember each layer's input and output cotangent; sweeps three
-and four carry tangents only, so that the whole costs about 7/3 of a training step and builds no graph. In the frozen
-difference, sweeps three and four are a second value and cotangent sweep at parameters moved by a small step: about 5/3.
+the parameters move along v. Sweeps one and two give g and remember each layer's input and output cotangent; sweeps
+three and four carry tangents only, so that the whole costs about 7/3 of a training step and builds no graph. In the
+frozen difference, sweeps three and four are a second value and cotangent sweep at parameters moved by a small step:
+about 5/3.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class NetworkGradient:
             inputs = [tangents[slot] for slot in step.inputs]
             for slot in step.inputs:
                 readers[slot] -= 1
-                if readers[slot] == 0:
-                    del tangents[slot]
+                if readers[slot] == 0 and slot != self.network.output:
+                    tangents.pop(slot, None)
             tangent, memory = step.layer.tangent(self.weights[index], kept.memories[index], along[index], inputs)
             tangents[step.output] = tangent
             tangent_memories.append(memory)

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
-from torch.nn import functional as F
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -65,23 +65,28 @@ def trace(learner: Learner, state: ModelState, images: Tensor, *, fold: bool = T
         graph = fx.symbolic_trace(learner.module)
         with torch.no_grad():
             ShapeProp(graph).propagate(torch.empty_like(images, device="meta"))
+        return _Reader(graph, state, fold).read()
+    except UnsupportedModel:
+        raise
     except Exception as error:  # a user's module may fail to trace in any way
-        raise UnsupportedModel(
-            f"the model cannot be traced ({str(error).splitlines()[0] if str(error) else error!r})"
-        ) from error
-    return _Reader(graph, learner, state, fold).read()
+        raise _unknown(f"it cannot be traced: {next(iter(str(error).splitlines()), repr(error))}") from error
+
+
+def _unknown(why: str) -> UnsupportedModel:
+    return UnsupportedModel(f"The tangent sweeps do not know this model ({why.rstrip('.')}); use DoubleBackward().")
 
 
 class _Size(NamedTuple):
-    """The length of an axis, as code asks for it before a reshape."""
+    """The length of an axis, as code asks for it before a reshape; without an axis, the whole shape."""
 
-    axis: int
+    of: fx.Node
+    axis: int | None
 
 
 class _Reader:
     """Turns the nodes of a traced module into steps."""
 
-    def __init__(self, graph: fx.GraphModule, learner: Learner, state: ModelState, fold: bool) -> None:
+    def __init__(self, graph: fx.GraphModule, state: ModelState, fold: bool) -> None:
         self.graph, self.fold = graph, fold
         self.modules = dict(graph.named_modules())
         self.trained = frozenset(state.params)
@@ -101,14 +106,23 @@ class _Reader:
             elif node.op == "get_attr":
                 self.constants[node] = self.owned(str(node.target), node)
             elif node.op == "output":
-                output = self.slots.get(node.args[0])
+                output = self.slots.get(node.args[0]) if isinstance(node.args[0], fx.Node) else None
             elif node not in self.slots:
                 self.step(node)
         if output is None:
-            raise UnsupportedModel("the model's output is not one tensor")
+            raise _unknown("its output is not one tensor")
         if any(count > 1 for count in self.used.values()):
-            raise UnsupportedModel("a parameter is used by more than one layer")
-        return Network(tuple(self.steps), output, tuple(self.trained))
+            raise _unknown("a parameter is used by more than one layer")
+        return Network(self.living(output), output, tuple(self.trained))
+
+    def living(self, output: int) -> tuple[Step, ...]:
+        """The steps the output depends on."""
+        needed, kept = {output}, []
+        for step in reversed(self.steps):
+            if step.output in needed:
+                needed.update(step.inputs)
+                kept.append(step)
+        return tuple(reversed(kept))
 
     def step(self, node: fx.Node) -> None:
         if node.op == "call_module":
@@ -128,8 +142,9 @@ class _Reader:
             self.refuse(reader, "an operand that is no tensor of the network")
         return self.slots[source]
 
-    def refuse(self, node: fx.Node, why: str = "an operation the engine does not know") -> None:
-        raise UnsupportedModel(f"{node.op} {node.target}: {why}")
+    def refuse(self, node: fx.Node, why: str = "an operation without a rule") -> NoReturn:
+        target: Any = node.target
+        raise _unknown(f"{target if isinstance(target, str) else getattr(target, '__name__', target)}: {why}")
 
     def owned(self, name: str, node: fx.Node) -> str:
         if name not in self.available:
@@ -153,7 +168,6 @@ class _Reader:
         (source,) = node.args if len(node.args) == 1 else (None,)
         if not isinstance(source, fx.Node) or node.kwargs:
             self.refuse(node, "not one input")
-            return
         if isinstance(module, _ConvNd | nn.Linear):
             self.affine(node, module, source)
         elif isinstance(module, _BatchNorm):
@@ -166,7 +180,6 @@ class _Reader:
             layer = _module_layer(module)
             if layer is None:
                 self.refuse(node)
-                return
             self.write(node, layer, (source,))
 
     def affine(self, node: fx.Node, module: nn.Module, source: fx.Node) -> None:
@@ -187,7 +200,7 @@ class _Reader:
                 mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
                 pads = tuple(module._reversed_padding_repeated_twice)
                 slot = 1 + len(self.steps)
-                padded = LinearMap(partial(F.pad, pad=pads, mode=mode))
+                padded = LinearMap(partial(functional.pad, pad=pads, mode=mode))
                 self.steps.append(Step(padded, (self.slot(source, node),), slot))
                 padding = (0,) * len(module.kernel_size)
                 layer = Convolution(*options, module.stride, padding, module.dilation, module.groups)
@@ -198,7 +211,6 @@ class _Reader:
             layer = Convolution(*options, module.stride, padding, module.dilation, module.groups)
         else:
             self.refuse(node)
-            return
         self.write(node, layer, (source,))
         self.alias(norm_node, node)
 
@@ -260,7 +272,8 @@ class _Reader:
         name = {"iadd": "add", "add_": "add", "relu_": "relu", "imul": "mul", "isub": "sub", "itruediv": "truediv"}.get(
             name, name
         )
-        if name == "add" and all(isinstance(arg, fx.Node) and arg in self.slots for arg in node.args[:2]):
+        tensors = [arg for arg in node.args if isinstance(arg, fx.Node) and arg in self.slots]
+        if name == "add" and len(tensors) == len(node.args) == 2:
             self.added(node)
         elif name in ("add", "sub", "mul", "truediv", "div"):
             self.arithmetic(node, name)
@@ -269,20 +282,19 @@ class _Reader:
         elif name == "relu":
             self.rectifier(node, self.source(node), 0.0)
         elif name == "leaky_relu":
-            rest = {"negative_slope": 0.01, **node.kwargs, **dict(zip(("negative_slope",), node.args[1:]))}
-            self.rectifier(node, self.source(node), float(rest["negative_slope"]))
-        elif name in _SMOOTH and not node.kwargs and len(node.args) == 1:
+            slope: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
+            self.rectifier(node, self.source(node), float(slope))
+        elif name in _SMOOTH and not any(node.kwargs.values()) and len(node.args) == 1:
             self.write(node, _SMOOTH[name], (self.source(node),))
         elif name in ("view", "reshape", "flatten"):
             self.reshaped(node, name)
         elif name in ("adaptive_avg_pool2d", "avg_pool2d", "mean") and self.plain(node):
             self.write(node, LinearMap(self.bound(node)), (self.source(node),))
-        elif name == "max_pool2d" and self.plain(node):
-            pool = partial(F.max_pool2d, return_indices=True)
-            self.write(node, MaxPool(_call(pool, node), 2), (self.source(node),))
-        elif name == "dropout" and node.kwargs.get("training", True) is False:
-            self.write(node, Passed(), (self.source(node),))
-        elif name == "contiguous":
+        elif name == "max_pool2d" and self.plain(node) and not node.kwargs.get("return_indices"):
+            options = {**node.kwargs, "return_indices": True}
+            pool = partial(_apply, functional.max_pool2d, tuple(node.args[1:]), options)
+            self.write(node, MaxPool(pool, 2), (self.source(node),))
+        elif name == "contiguous" or (name == "dropout" and node.kwargs.get("training", True) is False):
             self.write(node, Passed(), (self.source(node),))
         else:
             self.refuse(node)
@@ -291,7 +303,6 @@ class _Reader:
         source = node.args[0] if node.args else None
         if not isinstance(source, fx.Node):
             self.refuse(node)
-        assert isinstance(source, fx.Node)
         return source
 
     def plain(self, node: fx.Node) -> bool:
@@ -311,26 +322,23 @@ class _Reader:
         self.write(node, Added(), (left, right))
 
     def joined(self, node: fx.Node) -> None:
-        tensors = node.args[0]
+        tensors = node.args[0] if node.args else None
         axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         if not isinstance(tensors, list | tuple) or not isinstance(axis, int) or axis == 0:
             self.refuse(node)
-            return
         self.write(node, Joined(axis), tuple(t for t in tensors if isinstance(t, fx.Node)))
 
     def arithmetic(self, node: fx.Node, name: str) -> None:
         left, right = node.args[:2] if len(node.args) == 2 and not node.kwargs else (None, None)
         if isinstance(left, fx.Node) and left in self.slots:
             source, other, reflected = left, right, False
-        elif isinstance(right, fx.Node) and right in self.slots and name != "truediv":
+        elif isinstance(right, fx.Node) and right in self.slots and name not in ("truediv", "div"):
             source, other, reflected = right, left, True
         else:
             self.refuse(node)
-            return
         constant: Any = self.constants.get(other) if isinstance(other, fx.Node) else other
         if not isinstance(constant, str | int | float) or (isinstance(constant, str) and constant in self.trained):
             self.refuse(node, "arithmetic with what is neither a number nor a buffer")
-            return
         if _shape(source) != _shape(node):
             self.refuse(node, "arithmetic that changes the shape")
         if name in ("add", "sub"):
@@ -341,17 +349,17 @@ class _Reader:
 
     def size(self, node: fx.Node) -> _Size | None:
         """``x.size(k)`` or ``x.shape[k]``, as a reshape asks for it."""
-        if node.op == "call_method" and node.target == "size" and len(node.args) == 2:
-            return _Size(int(str(node.args[1])))
-        if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
-            inner = node.args[0]
-            whole = (inner.op == "call_method" and inner.target == "size") or (inner.target is getattr)
-            if whole and isinstance(node.args[1], int):
-                return _Size(node.args[1])
-        if (node.op == "call_method" and node.target == "size" and len(node.args) == 1) or (
+        source = node.args[0] if node.args else None
+        if not isinstance(source, fx.Node) or node.kwargs:
+            return None
+        if (node.op == "call_method" and node.target == "size") or (
             node.target is getattr and node.args[1] == "shape"
         ):
-            return _Size(-1)  # the whole shape; only its entries are understood
+            axis = node.args[1] if node.target == "size" and len(node.args) == 2 else None
+            return _Size(source, axis if isinstance(axis, int) else None)
+        whole = self.constants.get(source)
+        if node.target is operator.getitem and isinstance(whole, _Size) and isinstance(node.args[1], int):
+            return _Size(whole.of, node.args[1])
         return None
 
     def reshaped(self, node: fx.Node, name: str) -> None:
@@ -365,7 +373,7 @@ class _Reader:
         shape: list[int | None] = []
         for argument in arguments:
             size = self.constants.get(argument) if isinstance(argument, fx.Node) else argument
-            if isinstance(size, _Size) and size.axis != 0:
+            if isinstance(size, _Size) and (size.axis != 0 or _shape(size.of)[0] != _shape(source)[0]):
                 self.refuse(node, "a reshape by an axis other than the batch")
             shape.append(None if isinstance(size, _Size) else size)
         if not all(size is None or isinstance(size, int) for size in shape):
@@ -388,7 +396,7 @@ def _apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
 def _shape(node: fx.Node) -> torch.Size:
     found = node.meta.get("tensor_meta")
     if found is None or not hasattr(found, "shape"):
-        raise UnsupportedModel(f"{node.op} {node.target}: not one tensor")
+        raise _unknown(f"{node.target}: not one tensor")
     shape: torch.Size = found.shape
     return shape
 
@@ -416,10 +424,16 @@ def _sum_channels(tensor: Tensor) -> Tensor:
     return tensor.sum(dim=[axis for axis in range(tensor.ndim) if axis != 1])
 
 
-_BATCH = (_batch_grouped, _batch_ungrouped, _on_channels, _sum_channels)
+_Layout = tuple[
+    Callable[[Tensor], Tensor],
+    Callable[[Tensor, Tensor], Tensor],
+    Callable[[Tensor, Tensor], Tensor],
+    Callable[[Tensor], Tensor],
+]
+_BATCH: _Layout = (_batch_grouped, _batch_ungrouped, _on_channels, _sum_channels)
 
 
-def _group_layout(groups: int) -> tuple[Callable[..., Tensor], ...]:
+def _group_layout(groups: int) -> _Layout:
     def grouped(x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], groups, -1)
 
@@ -429,7 +443,7 @@ def _group_layout(groups: int) -> tuple[Callable[..., Tensor], ...]:
     return grouped, ungrouped, _on_channels, _sum_channels
 
 
-def _layer_layout(axes: int) -> tuple[Callable[..., Tensor], ...]:
+def _layer_layout(axes: int) -> _Layout:
     def grouped(x: Tensor) -> Tensor:
         return x.flatten(-axes)
 
@@ -461,10 +475,10 @@ def _tanh_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def _by_autograd(function: Callable[[Tensor], Tensor]) -> Smooth:
     def derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         def slope(x: Tensor) -> Tensor:
-            _, back = torch.func.vjp(function, x)
+            back = torch.func.vjp(function, x)[1]
             return back(torch.ones_like(x))[0]
 
-        first, again = torch.func.vjp(slope, x)
+        first, again = torch.func.vjp(slope, x)[:2]
         return first, again(torch.ones_like(x))[0]
 
     return Smooth(function, derivatives)
@@ -474,9 +488,9 @@ _SIGMOID, _TANH = Smooth(torch.sigmoid, _sigmoid_derivatives), Smooth(torch.tanh
 _SMOOTH: Mapping[str, Smooth] = {
     "sigmoid": _SIGMOID,
     "tanh": _TANH,
-    "gelu": _by_autograd(F.gelu),
-    "silu": _by_autograd(F.silu),
-    "softplus": _by_autograd(F.softplus),
+    "gelu": _by_autograd(functional.gelu),
+    "silu": _by_autograd(functional.silu),
+    "softplus": _by_autograd(functional.softplus),
 }
 
 
@@ -488,12 +502,14 @@ def _module_layer(module: nn.Module) -> Layer | None:
         return _by_autograd(_out_of_place(module))
     if isinstance(module, nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d) and not module.return_indices:
         options = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
-        pool = {nn.MaxPool1d: F.max_pool1d, nn.MaxPool2d: F.max_pool2d, nn.MaxPool3d: F.max_pool3d}[type(module)]
-        return MaxPool(partial(_apply, pool, options, {"return_indices": True}), int(type(module).__name__[-2]))
+        spatial = int(type(module).__name__[-2])
+        pool = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[spatial - 1]
+        return MaxPool(partial(_apply, pool, options, {"return_indices": True}), spatial)
     if isinstance(module, nn.AdaptiveMaxPool1d | nn.AdaptiveMaxPool2d) and not module.return_indices:
-        pool = F.adaptive_max_pool1d if isinstance(module, nn.AdaptiveMaxPool1d) else F.adaptive_max_pool2d
+        flat = isinstance(module, nn.AdaptiveMaxPool1d)
+        adaptive = functional.adaptive_max_pool1d if flat else functional.adaptive_max_pool2d
         return MaxPool(
-            partial(_apply, pool, (module.output_size,), {"return_indices": True}), int(type(module).__name__[-2])
+            partial(_apply, adaptive, (module.output_size,), {"return_indices": True}), int(type(module).__name__[-2])
         )
     if isinstance(module, nn.Flatten | nn.Unflatten):
         return Reshaped(module)
@@ -508,5 +524,5 @@ def _module_layer(module: nn.Module) -> Layer | None:
 
 def _out_of_place(module: nn.Module) -> Callable[[Tensor], Tensor]:
     if getattr(module, "inplace", False):
-        raise UnsupportedModel(f"{type(module).__name__} in place")
+        raise _unknown(f"{type(module).__name__} in place")
     return module

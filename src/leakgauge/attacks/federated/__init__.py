@@ -1,0 +1,18 @@
+"""Attacks on clients of many local steps: what is not known of the steps is replaced, copied or searched for."""
+
+from leakgauge.attacks.federated.epoch_copies import EpochCopies, FedAvgOnCopies, PermutationInvariant, merged
+from leakgauge.attacks.federated.local_step_search import LocalStepSearch
+from leakgauge.attacks.federated.recipes import epoch_copies, local_step_search, surrogate
+from leakgauge.attacks.federated.surrogate_matching import SurrogateMatching
+
+__all__ = [
+    "EpochCopies",
+    "FedAvgOnCopies",
+    "LocalStepSearch",
+    "PermutationInvariant",
+    "SurrogateMatching",
+    "epoch_copies",
+    "local_step_search",
+    "merged",
+    "surrogate",
+]

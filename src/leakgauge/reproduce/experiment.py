@@ -1,0 +1,94 @@
+"""What an experiment of a paper is: rows with a published number each, and how to run a row at a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from leakgauge.attacks.base import Attack
+from leakgauge.data import DataSource
+from leakgauge.models import ModelFactory
+from leakgauge.protocol.learner import Mode
+from leakgauge.protocol.local_update import FedSGD, LocalUpdate
+from leakgauge.utility import Training
+
+Scale = Literal["smoke", "cpu", "full"]
+"""smoke: seconds, to see that it runs; cpu: half an hour on one core; full: the paper's own numbers, for a GPU."""
+
+SCALES: tuple[Scale, ...] = get_args(Scale)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number as the paper prints it. ``mean`` is None where it gives none as text; ``spread`` says what follows ±."""
+
+    mean: float | None
+    deviation: float | None
+    source: str
+    spread: Literal["standard deviation", "standard error"] = "standard deviation"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row at one scale: the client, the model it was sent, and the attack on its update.
+
+    ``updates`` are attacked, each of other images, and as many unrelated ones as ``nulls`` says. ``training`` is None
+    for an untrained model.
+    """
+
+    model: ModelFactory
+    attack: Attack
+    updates: int
+    nulls: int = 1
+    batch_size: int = 1
+    local_update: LocalUpdate = FedSGD()
+    mode: Mode = "eval"
+    training: Training | None = None
+
+    @property
+    def minibatch(self) -> int:
+        """How many images share a gradient."""
+        return min(self.batch_size, getattr(self.local_update, "batch_size", self.batch_size))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table. ``published`` is None for a line of our own."""
+
+    label: str
+    published: Published | None
+    at: Callable[[Scale], Setting]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of a paper. The first of ``metrics`` is the one it prints.
+
+    ``assumptions`` are what the paper leaves open and what differs here. ``best``, where the paper shows only its best
+    images, is how many: a choice made with the originals in hand, so the mean over all is always given as well.
+    """
+
+    name: str
+    title: str
+    dataset: DataSource
+    rows: tuple[Row, ...]
+    assumptions: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("psnr", "ssim")
+    threat_model: str = "informed"
+    best: int = 0
+
+    def settings(self, scale: Scale) -> dict[str, Setting]:
+        return {row.label: row.at(scale) for row in self.rows}
+
+    def __repr__(self) -> str:
+        return f"Experiment({self.name!r})"
+
+
+def budget_of(attack: Any) -> Any:
+    """The budget of an attack or of the one it wraps; None if it has none."""
+    while attack is not None:
+        if (budget := getattr(attack, "budget", None)) is not None:
+            return budget
+        attack = getattr(attack, "attack", None)
+    return None

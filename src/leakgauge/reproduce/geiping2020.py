@@ -1,0 +1,330 @@
+"""Geiping, Bauermeister, Dröge, Moeller 2020: Inverting Gradients - How easy is it to break privacy in federated
+learning? NeurIPS 2020, arXiv:2003.14053. Tables 1 to 3 and Figures 4 to 6."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from leakgauge.attacks import matching
+from leakgauge.attacks.base import Attack
+from leakgauge.attacks.budget import Budget, with_budget
+from leakgauge.attacks.matching import GradientMatching, SignedAdam, StepDecay, idlg, inverting_gradients
+from leakgauge.attacks.matching.published import (
+    inverting_gradients_l2,
+    inverting_gradients_lbfgs,
+    inverting_gradients_no_tv,
+)
+from leakgauge.data import Cifar10, Cifar100
+from leakgauge.models import ConvNet, ResNet, lenet_zhu
+from leakgauge.protocol.local_update import FedAvg
+from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting, budget_of
+from leakgauge.utility import Training
+
+_SMOKE_STEPS = 2
+_LOCAL_RATE = 1e-4
+
+# Rows of the tables, as they are printed here.
+_EUCLIDEAN, _PROPOSED, _OURS = "Euclidean + L-BFGS", "proposed", "ours (not in the paper)"
+_LENET, _RESNET = "LeNet (Zhu)", "ResNet20-4"
+
+
+class _Client(NamedTuple):
+    """E epochs over n images in mini-batches of B."""
+
+    epochs: int
+    images: int
+    minibatch: int
+
+    def __str__(self) -> str:
+        return f"E={self.epochs}, n={self.images}, B={self.minibatch}"
+
+
+def _given(source: str, **more: Any) -> Any:
+    return lambda mean, deviation=None: Published(mean, deviation, source, **more)
+
+
+_T1, _T2, _F4 = _given("Table 1"), _given("Table 2"), _given("Figure 4")
+_T3 = _given("Table 3, appendix B.3", spread="standard error")
+_F5, _F6 = _given("Figure 5: PSNR printed in the picture only"), _given("Figure 6: no PSNR given")
+
+PUBLISHED: Mapping[str, Mapping[str, Published]] = {
+    "table1": {
+        f"{_LENET}, untrained: {_EUCLIDEAN}": _T1(46.25, 12.66),
+        f"{_LENET}, trained: {_EUCLIDEAN}": _T1(13.24, 5.44),
+        f"{_RESNET}, untrained: {_EUCLIDEAN}": _T1(10.29, 5.38),
+        f"{_RESNET}, trained: {_EUCLIDEAN}": _T1(6.90, 2.80),
+        f"{_LENET}, untrained: {_PROPOSED}": _T1(18.00, 3.33),
+        f"{_LENET}, trained: {_PROPOSED}": _T1(18.08, 4.27),
+        f"{_RESNET}, untrained: {_PROPOSED}": _T1(19.83, 2.96),
+        f"{_RESNET}, trained: {_PROPOSED}": _T1(13.95, 3.38),
+    },
+    "table2": {
+        "E=1, n=4, B=2": _T2(16.92, 2.10),
+        "E=1, n=8, B=2": _T2(14.66, 1.12),
+        "E=1, n=8, B=8": _T2(16.49, 1.02),
+        "E=5, n=1, B=1": _T2(25.05, 3.28),
+        "E=5, n=8, B=8": _T2(16.58, 0.96),
+    },
+    "table3": {
+        "basic setup": _T3(20.12, 1.02),
+        "L2 loss instead of cosine similarity": _T3(15.13, 0.70),
+        "without total variation": _T3(19.96, 0.75),
+        "L-BFGS instead of Adam": _T3(5.13, 0.50),
+    },
+    "figure4": {
+        "ResNet-18, base width 16": _F4(19.02, 2.84),
+        "ResNet-18, base width 64": _F4(22.04, 5.89),
+        "ResNet-18, base width 128": _F4(22.94, 6.83),
+        "ResNet-34": _F4(21.59, 4.49),
+        "ResNet-50": _F4(20.98, 5.57),
+    },
+    "figure5": {
+        "1 step, rate 1e-4": _F5(None),
+        "5 steps, rate 1e-4": _F5(None),
+        "100 steps, rate 1e-4": _F5(None),
+        "5 steps, rate 1e-3": _F5(None),
+        "5 steps, rate 1e-2": _F5(None),
+        "5 steps, rate 1e-1": _F5(None),
+    },
+    "figure6": {"batch of images, one gradient": _F6(None)},
+}
+"""Every number that is compared with, and where it is printed: PSNR in dB."""
+
+_CLIENTS: Mapping[_Client, float] = {
+    _Client(1, 4, 2): 1e-6,
+    _Client(1, 8, 2): 1e-6,
+    _Client(1, 8, 8): 1e-4,
+    _Client(5, 1, 1): 1e-4,
+    _Client(5, 8, 8): 1e-4,
+}
+"""The clients of Table 2, each with its weight of total variation [Table 5]."""
+
+_TABLE4 = {(_LENET, False): 1e-2, (_LENET, True): 1e-3, (_RESNET, False): 0.0, (_RESNET, True): 1e-2}
+"""Weight of total variation by architecture and whether it is trained."""
+
+# Plain SGD at one rate. The authors' schedule and augmentation are not reproduced; the accuracy is in the result.
+_LENET_TRAINING: Mapping[Scale, Training] = {
+    "smoke": Training(steps=2),
+    "cpu": Training(steps=2_000, learning_rate=0.02),
+    "full": Training(steps=40_000, batch_size=128, learning_rate=0.02),
+}
+_RESNET_TRAINING: Mapping[Scale, Training] = {
+    "smoke": Training(steps=2, batch_size=4),
+    "cpu": Training(steps=200, batch_size=16, learning_rate=0.02),
+    "full": Training(steps=40_000, batch_size=128, learning_rate=0.05),
+}
+
+
+def federated_attack(tv_weight: float) -> Attack:
+    """The attack on clients of several local steps: as `inverting_gradients`, at ten times its rate [appendix C]."""
+    # A rate of 1 in normalised pixels.
+    return replace(inverting_gradients(tv_weight), optimiser=SignedAdam(learning_rate=0.25, schedule=StepDecay()))
+
+
+def our_attack() -> Attack:
+    """The strongest recipe at hand."""
+    recipe = getattr(matching, "best", matching.quasi_newton)
+    attack: Attack = recipe(steps=4_800)
+    return attack
+
+
+def _limited(attack: Attack, scale: Scale, *, seconds: float | None = None, steps: int | None = None) -> Attack:
+    """The attack with the work that a scale allows it: on a CPU at most so many of its seconds, or so many steps."""
+    own = budget_of(attack)
+    budget = {
+        "smoke": Budget(steps=_SMOKE_STEPS),
+        "cpu": Budget(steps=steps or (own and own.steps), seconds=seconds, clock="cpu"),
+        "full": own,
+    }[scale]
+    limited: Attack = with_budget(attack, budget)
+    return limited
+
+
+def _resnet(depth: int, width: int, scale: Scale) -> ResNet:
+    return ResNet(depth, max(1, width // 16) if scale == "smoke" else width)
+
+
+def _convnet(scale: Scale) -> ConvNet:
+    # A quarter of the paper's 64 channels on a CPU, where a step through several local ones takes seconds otherwise.
+    return ConvNet({"smoke": 4, "cpu": 16, "full": 64}[scale])
+
+
+def _table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> Setting:
+    small = architecture == _LENET
+    # The restarts of appendix C.1, fewer where they would leave no time for steps.
+    restarts = {"smoke": 2, "cpu": 16 if small else 1, "full": 16 if small else 8}[scale]
+    attack = {
+        _EUCLIDEAN: lambda: idlg(300, restarts),
+        _PROPOSED: lambda: inverting_gradients(_TABLE4[architecture, trained]),
+        _OURS: our_attack,
+    }[attack_name]()
+    seconds = 35.0 if not small else 8.0 if attack_name == _EUCLIDEAN else 5.0
+    training = (_LENET_TRAINING if small else _RESNET_TRAINING)[scale]
+    return Setting(
+        model=lenet_zhu() if small else _resnet(20, 64, scale),
+        attack=_limited(attack, scale, seconds=seconds),
+        updates={"smoke": 1, "cpu": 16 if small else 3, "full": 100}[scale],
+        nulls={"smoke": 1, "cpu": 2 if small else 1, "full": 10}[scale],
+        training=training if trained else None,
+    )
+
+
+def _table2(client: _Client, tv_weight: float, scale: Scale) -> Setting:
+    return Setting(
+        model=_convnet(scale),
+        attack=_limited(federated_attack(tv_weight), scale, seconds=100.0),
+        updates={"smoke": 1, "cpu": 2, "full": 100}[scale],
+        nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
+        batch_size=client.images,
+        local_update=FedAvg(client.epochs, client.minibatch, _LOCAL_RATE),
+    )
+
+
+def _table3(attack: GradientMatching, scale: Scale) -> Setting:
+    return Setting(
+        model=_resnet(18, 64, scale),
+        attack=_limited(attack, scale, seconds=90.0),
+        updates={"smoke": 1, "cpu": 2, "full": 10}[scale],
+        nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
+        training=_RESNET_TRAINING[scale],
+    )
+
+
+def _figure4(depth: int, width: int, scale: Scale) -> Setting:
+    return Setting(
+        model=_resnet(depth, width, scale),
+        # Equal steps, not equal seconds: otherwise the narrow models would get thirty times the steps of the wide.
+        attack=_limited(inverting_gradients(), scale, steps=150),
+        updates={"smoke": 1, "cpu": 2, "full": 10}[scale],
+        nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
+    )
+
+
+def _figure5(steps: int, rate: float, scale: Scale) -> Setting:
+    long = steps > 5
+    return Setting(
+        model=_convnet(scale),
+        attack=_limited(federated_attack(1e-4), scale, seconds=300.0 if long else 60.0),
+        updates={"smoke": 1, "cpu": 1 if long else 2, "full": 10}[scale],
+        nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
+        local_update=FedAvg(10 if long and scale == "smoke" else steps, 1, rate),
+    )
+
+
+def _figure6(scale: Scale) -> Setting:
+    return Setting(
+        model=ResNet(32, {"smoke": 1, "cpu": 16, "full": 160}[scale]),
+        attack=_limited(inverting_gradients(steps=24_000), scale, seconds=600.0),
+        updates=1,
+        batch_size={"smoke": 4, "cpu": 16, "full": 100}[scale],
+        training=Training(steps=3_900, batch_size=128, learning_rate=0.05) if scale == "full" else None,
+    )
+
+
+def _rows(name: str, settings: Mapping[str, Any]) -> tuple[Row, ...]:
+    """A row for each setting, with the number that is published under its label, if any."""
+    return tuple(Row(label, PUBLISHED[name].get(label), at) for label, at in settings.items())
+
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    Experiment(
+        name="geiping2020/table1",
+        title="Geiping et al. 2020, Table 1: one image from one gradient, against Euclidean distance with L-BFGS",
+        dataset=Cifar10(),
+        rows=_rows(
+            "table1",
+            {
+                f"{architecture}, {'trained' if trained else 'untrained'}: {attack}": partial(
+                    _table1, architecture, trained, attack
+                )
+                for attack in (_EUCLIDEAN, _PROPOSED, _OURS)
+                for architecture in (_LENET, _RESNET)
+                for trained in (False, True)
+            },
+        ),
+        assumptions=(
+            "Our L-BFGS keeps pixels in [0, 1] and searches along the line; the paper's took steps of 1e-4.",
+            "Models are trained here by plain SGD without augmentation; the paper does not give its schedule.",
+        ),
+    ),
+    Experiment(
+        name="geiping2020/table2",
+        title="Geiping et al. 2020, Table 2: federated averaging, E epochs over n images in mini-batches of B",
+        dataset=Cifar10(),
+        rows=_rows("table2", {str(client): partial(_table2, client, weight) for client, weight in _CLIENTS.items()}),
+        assumptions=(
+            "The head of Table 2 names settings that cannot be (1 image, batch size 8); the order is that of Table 5.",
+            "The clients' learning rate is not given for this table; 1e-4 as in Figure 5.",
+            "Images are paired with originals by least squared error; ± is over updates, each the mean of its images.",
+        ),
+    ),
+    Experiment(
+        name="geiping2020/table3",
+        title="Geiping et al. 2020, Table 3: ablation on a trained ResNet-18",
+        dataset=Cifar10(),
+        rows=_rows(
+            "table3",
+            {
+                "basic setup": partial(_table3, inverting_gradients()),
+                "L2 loss instead of cosine similarity": partial(_table3, inverting_gradients_l2()),
+                "without total variation": partial(_table3, inverting_gradients_no_tv()),
+                "L-BFGS instead of Adam": partial(_table3, inverting_gradients_lbfgs()),
+            },
+        ),
+        assumptions=(
+            "± is the standard error in the paper, the standard deviation over updates in our column.",
+            "The number of iterations is not given; 4800 at full scale, as in appendix C.1.",
+        ),
+    ),
+    Experiment(
+        name="geiping2020/figure4",
+        title="Geiping et al. 2020, Figure 4: width and depth of the network",
+        dataset=Cifar10(),
+        rows=_rows(
+            "figure4",
+            {
+                **{f"ResNet-18, base width {width}": partial(_figure4, 18, width) for width in (16, 64, 128)},
+                **{f"ResNet-{depth}": partial(_figure4, depth, 64) for depth in (34, 50)},
+            },
+        ),
+        assumptions=(
+            "Whether the models are trained is not said; taken as untrained.",
+            "The paper's ± is the average standard deviation of one experiment, ours that over images.",
+            "The number of iterations is not given; 4800 at full scale, as in appendix C.1.",
+        ),
+    ),
+    Experiment(
+        name="geiping2020/figure5",
+        title="Geiping et al. 2020, Figure 5: number of local steps and their learning rate, one image",
+        dataset=Cifar10(),
+        rows=_rows(
+            "figure5",
+            {
+                **{
+                    f"{steps} step{'s' * (steps > 1)}, rate 1e-4": partial(_figure5, steps, 1e-4)
+                    for steps in (1, 5, 100)
+                },
+                **{f"5 steps, rate 1e-{power}": partial(_figure5, 5, 10**-power) for power in (3, 2, 1)},
+            },
+        ),
+        assumptions=(
+            "The text says that 100 steps leave the quality unimpeded and that a rate of 1e-1 is the one failure.",
+            "The figure shows one image; the other numbers of steps and rates are chosen here.",
+        ),
+    ),
+    Experiment(
+        name="geiping2020/figure6",
+        title="Geiping et al. 2020, Figure 6: a batch of 100 CIFAR-100 images, ResNet32-10",
+        dataset=Cifar100(),
+        rows=_rows("figure6", {"batch of images, one gradient": _figure6}),
+        assumptions=(
+            "The best images are picked by comparison with the originals, as in the paper; those of the null likewise.",
+            "No label comes twice.",
+            "The authors' notebook trains the model for ten epochs, as does full scale; below that it is untrained.",
+        ),
+        best=5,
+    ),
+)

@@ -1,0 +1,161 @@
+"""What an experiment gave, beside what was published; written by the program, never by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from leakgauge.audit.record import Record
+from leakgauge.audit.result import finite
+from leakgauge.audit.run import environment
+from leakgauge.files import write_text
+from leakgauge.reproduce.experiment import Experiment, Row, Scale, Setting
+from leakgauge.version import VERSION
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Mean over all images, spread over updates as the papers give it; None where there is nothing to take it of."""
+
+    mean: float | None
+    deviation: float | None
+    standard_error: float | None
+    updates: int
+    images: int
+    best: float | None = None
+
+    @classmethod
+    def of(cls, scores: Sequence[Sequence[float]], best: int = 0) -> Measured:
+        """Of scores per update and image, NaN where nothing came back; ``best`` is how many of the highest to average.
+
+        >>> Measured.of([[10.0, 20.0], [30.0, math.nan]], best=1)
+        Measured(mean=20.0, deviation=10.606601717798213, standard_error=7.5, updates=2, images=3, best=30.0)
+        """
+        updates = [found for update in scores if (found := [score for score in update if not math.isnan(score)])]
+        images = sorted((score for update in updates for score in update), reverse=True)
+        deviation = stdev(map(fmean, updates)) if len(updates) > 1 else None
+        return cls(
+            mean=fmean(images) if images else None,
+            deviation=deviation,
+            standard_error=None if deviation is None else deviation / math.sqrt(len(updates)),
+            updates=len(updates),
+            images=len(images),
+            best=fmean(images[:best]) if best and images else None,
+        )
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """One row: the records of its updates and of its nulls; ``victims`` are indices into the test images."""
+
+    row: Row
+    setting: Setting
+    victims: tuple[tuple[int, ...], ...]
+    parameters: int
+    accuracy: float | None
+    records: tuple[Record, ...]
+    nulls: tuple[Record, ...]
+
+    def measured(self, metric: str, best: int = 0) -> Measured:
+        return Measured.of([record.scores[metric] for record in self.records], best)
+
+    def null(self, metric: str, best: int = 0) -> Measured:
+        return Measured.of([record.scores[metric] for record in self.nulls], best)
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """The fewest and the most steps that an attack made; None if it does not count steps."""
+        made = [int(record.facts["steps"]) for record in self.records if "steps" in record.facts]
+        return (min(made), max(made)) if made else None
+
+    @property
+    def seconds(self) -> float:
+        """Per update."""
+        return fmean(record.seconds for record in self.records)
+
+    def to_dict(self, experiment: Experiment) -> dict[str, Any]:
+        setting = self.setting
+        training = None if setting.training is None else {**asdict(setting.training), "accuracy": self.accuracy}
+        return {
+            "label": self.row.label,
+            "published": None if self.row.published is None else asdict(self.row.published),
+            "ours": {name: asdict(self.measured(name, experiment.best)) for name in experiment.metrics},
+            "null": {name: asdict(self.null(name, experiment.best)) for name in experiment.metrics},
+            "steps": None if self.steps is None else list(self.steps),
+            "seconds_per_update": round(self.seconds, 3),
+            "attack": repr(setting.attack),
+            "model": repr(setting.model),
+            "parameters": self.parameters,
+            "training": training,
+            "local_update": repr(setting.local_update),
+            "batch_size": setting.batch_size,
+            "mode": setting.mode,
+            "assumptions": [fact._asdict() for fact in self.records[0].ledger],
+            "updates": [_update(record, victims) for record, victims in zip(self.records, self.victims, strict=True)],
+            "nulls": [_update(record, None) for record in self.nulls],
+        }
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """All rows that were run; ``command`` runs them again."""
+
+    experiment: Experiment
+    command: str
+    scale: Scale
+    seed: int
+    dataset: str
+    rows: tuple[RowResult, ...]
+    complete: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "command": self.command,
+            "experiment": self.experiment.name,
+            "title": self.experiment.title,
+            "scale": self.scale,
+            "seed": self.seed,
+            "version": VERSION,
+            "environment": environment(),
+            "dataset": self.dataset,
+            "metric": self.experiment.metrics[0],
+            "best": self.experiment.best or None,
+            "threat_model": self.experiment.threat_model,
+            "notes": list(self.notes),
+            "complete": self.complete,
+            "rows": [row.to_dict(self.experiment) for row in self.rows],
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know besides the numbers."""
+        stood_in = (
+            ("Embedded photographs of 16 x 16 pixels stand in for the paper's data: this shows that the code runs.",)
+            if self.dataset == "photos"
+            else ()
+        )
+        reduced = (
+            ("Fewer images, less work per attack and, where a row says so, smaller models than in the paper.",)
+            if self.scale != "full"
+            else ()
+        )
+        return (*stood_in, *reduced, *self.experiment.assumptions)
+
+    def write(self, path: Path) -> None:
+        write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+
+def _update(record: Record, victims: tuple[int, ...] | None) -> dict[str, Any]:
+    return {
+        **({} if victims is None else {"victims": list(victims)}),
+        "scores": {name: [finite(score) for score in scores] for name, scores in record.scores.items()},
+        "outcome": record.outcome.name.lower(),
+        "facts": {name: finite(value) for name, value in record.facts.items()},
+        "seconds": round(record.seconds, 3),
+        "environment": dict(record.environment),
+    }

@@ -1,0 +1,228 @@
+"""Run an experiment: row by row through the pipeline of every audit, so that it has nulls and can be resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from leakgauge.attacks.base import Progress, silent
+from leakgauge.attacks.budget import Budget, with_budget
+from leakgauge.audit.api import named_threat_model
+from leakgauge.audit.case import Case
+from leakgauge.audit.grid import Round, grid
+from leakgauge.audit.record import Record
+from leakgauge.audit.run import Metrics, run_cases
+from leakgauge.audit.store import FolderStore, check_reachable
+from leakgauge.catalogue import METRICS
+from leakgauge.config import build
+from leakgauge.data import Dataset
+from leakgauge.defences import NoDefence
+from leakgauge.errors import InvalidCase
+from leakgauge.protocol.learner import learner_and_state
+from leakgauge.protocol.round import Federation
+from leakgauge.reproduce.experiment import SCALES, Experiment, Row, Scale, Setting
+from leakgauge.reproduce.result import Reproduction, RowResult
+from leakgauge.reproduce.victims import Victim, embedded, in_order, victim
+from leakgauge.threads import suitable_threads
+from leakgauge.types import Batch
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an experiment is run. ``images`` per row and ``seconds`` per update replace those of the scale."""
+
+    scale: Scale = "smoke"
+    data_root: Path | None = None
+    out: Path = Path("reproduced")
+    images: int | None = None
+    seconds: float | None = None
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        build({scale: lambda: None for scale in SCALES}, self.scale, kind="scale")
+        if self.images is not None and self.images < 1:
+            raise InvalidCase(f"A row needs at least one image, got {self.images}; raise --images.")
+        if self.seconds is not None:
+            Budget(seconds=self.seconds)  # refuses what is no duration
+        if self.device not in ("cpu", "cuda"):
+            raise InvalidCase(f"There is no device {self.device!r}; choose cpu or cuda.")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InvalidCase("This machine offers no CUDA device; use --device cpu.")
+
+    @property
+    def words(self) -> list[str]:
+        """The options that differ from the defaults and change the numbers, without the paths of this machine."""
+        changed = {"images": self.images, "seconds": self.seconds, "seed": self.seed or None}
+        device = [] if self.device == "cpu" else [f"--device {self.device}"]
+        return [*(f"--{name} {value}" for name, value in changed.items() if value is not None), *device]
+
+    def command(self, experiment: Experiment) -> str:
+        root = [] if self.data_root is None else ["--data-root DIR"]
+        seed = [] if self.seed else ["--seed 0"]
+        return " ".join(["leakgauge reproduce", experiment.name, f"--scale {self.scale}", *root, *self.words, *seed])
+
+    def file(self, experiment: Experiment) -> Path:
+        """Where the result goes: another scale, or another option, is another file."""
+        words = "".join(word.replace("--", "-").replace(" ", "") for word in self.words)
+        return self.out / f"{experiment.name.replace('/', '-')}-{self.scale}{words}.json"
+
+
+class Watch(Protocol):
+    """Who is told how far an experiment has come."""
+
+    def training(self, label: str, done: int, total: int) -> None: ...
+
+    def attacking(self, number: int, case: Case) -> Progress: ...
+
+
+class Unwatched:
+    def training(self, label: str, done: int, total: int) -> None: ...
+
+    def attacking(self, number: int, case: Case) -> Progress:
+        del number, case
+        return silent
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment whose data is read and whose settings are fixed; nothing was computed yet."""
+
+    experiment: Experiment
+    options: Options
+    dataset: Dataset
+    settings: dict[str, Setting]
+    metrics: Metrics
+
+    @property
+    def labels(self) -> list[str]:
+        """The row of each case that is to be run."""
+        return [label for label, one in self.settings.items() for _ in range(one.updates + min(one.nulls, one.updates))]
+
+
+def prepare(experiment: Experiment, options: Options) -> Prepared:
+    """Read the data and fix the settings; all bad input shows here."""
+    check_reachable(options.out)
+    settings = {label: _adapted(one, options) for label, one in experiment.settings(options.scale).items()}
+    dataset = _dataset(experiment, options)
+    for setting in settings.values():
+        _draw(setting, dataset)
+    metrics: Metrics = {name: build(METRICS, name, kind="metric") for name in experiment.metrics}
+    return Prepared(experiment, options, dataset, settings, metrics)
+
+
+def reproduce(
+    experiment: Experiment | Prepared, options: Options | None = None, watch: Watch | None = None
+) -> Reproduction:
+    """Run every row that the output folder does not hold yet; a finished experiment is written to its JSON file.
+
+    Interrupted, it returns the rows it has, and the same call resumes.
+    """
+    prepared = experiment if isinstance(experiment, Prepared) else prepare(experiment, options or Options())
+    watch = watch or Unwatched()
+    store = FolderStore.create(prepared.options.out)
+    rows: list[RowResult] = []
+    complete, number = True, 0
+    try:
+        for row in prepared.experiment.rows:
+            setting = prepared.settings[row.label]
+            rows.append(_run(row, setting, prepared, store, watch, number))
+            number += prepared.labels.count(row.label)
+    except KeyboardInterrupt:
+        complete = False
+        if not rows:
+            raise
+    result = Reproduction(
+        experiment=prepared.experiment,
+        command=prepared.options.command(prepared.experiment),
+        scale=prepared.options.scale,
+        seed=prepared.options.seed,
+        dataset=prepared.dataset.name,
+        rows=tuple(rows),
+        complete=complete,
+    )
+    if complete:
+        result.write(prepared.options.file(prepared.experiment))
+    return result
+
+
+def _run(row: Row, setting: Setting, prepared: Prepared, store: FolderStore, watch: Watch, number: int) -> RowResult:
+    one = victim(
+        setting,
+        prepared.dataset,
+        prepared.options.seed,
+        prepared.options.out / "models",
+        lambda done, total: watch.training(row.label, done, total),
+    )
+    cases = _cases(row, setting, one, prepared)
+    with suitable_threads(cases[0].source.num_parameters):
+        records = list(_records(cases, prepared.metrics, store, watch, number))
+    return RowResult(
+        row=row,
+        setting=setting,
+        victims=tuple(tuple(chosen.tolist()) for chosen in _draw(setting, prepared.dataset)[: setting.updates]),
+        parameters=cases[0].source.num_parameters,
+        accuracy=one.accuracy,
+        records=tuple(record for record in records if not record.null),
+        nulls=tuple(record for record in records if record.null),
+    )
+
+
+def _records(cases: list[Case], metrics: Metrics, store: FolderStore, watch: Watch, number: int) -> Iterator[Record]:
+    return run_cases(cases, metrics, store, lambda index, case: watch.attacking(number + index, case))
+
+
+def _cases(row: Row, setting: Setting, one: Victim, prepared: Prepared) -> list[Case]:
+    device = torch.device(prepared.options.device)
+    learner, state = learner_and_state(one.module.to(device), mode=setting.mode)
+    batches = [_on(device, prepared.dataset.test[chosen]) for chosen in _draw(setting, prepared.dataset)]
+    truths, decoys = batches[: setting.updates], batches[setting.updates :]
+    cases = grid(
+        Federation(learner, state, setting.local_update),
+        [Round(truth, decoys[number % len(decoys)], None) for number, truth in enumerate(truths)],
+        defences={"none": NoDefence()},
+        attacks={row.label: setting.attack},
+        threat_model=named_threat_model(prepared.experiment.threat_model),
+        seed=prepared.options.seed,
+    )
+    return [case for case in cases if not case.null or case.round < len(decoys)]
+
+
+def _draw(setting: Setting, dataset: Dataset) -> list[torch.Tensor]:
+    """The images of each update, then those of each null."""
+    return in_order(
+        dataset.test.labels,
+        updates=setting.updates + min(setting.nulls, setting.updates),
+        batch_size=setting.batch_size,
+        minibatch=setting.minibatch,
+    )
+
+
+def _on(device: torch.device, batch: Batch) -> Batch:
+    return Batch(batch.images.to(device), batch.labels.to(device))
+
+
+def _adapted(setting: Setting, options: Options) -> Setting:
+    changes: dict[str, Any] = {}
+    if options.images is not None:
+        changes["updates"] = -(-options.images // setting.batch_size)
+    if options.seconds is not None:
+        # By the work of this process, so that a busy machine does not change what an attack may do.
+        budget = Budget(seconds=options.seconds, clock="wall" if options.device == "cuda" else "cpu")
+        changes["attack"] = with_budget(setting.attack, budget)
+    return replace(setting, **changes)
+
+
+def _dataset(experiment: Experiment, options: Options) -> Dataset:
+    if options.data_root is not None:
+        return experiment.dataset(options.data_root)
+    if options.scale == "smoke":
+        return embedded()
+    raise InvalidCase(
+        f"{experiment.name} at scale {options.scale!r} needs the data of {experiment.dataset!r}; name its folder with "
+        "--data-root, or use --scale smoke, which makes do with embedded photographs."
+    )

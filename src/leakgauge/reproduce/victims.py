@@ -1,0 +1,110 @@
+"""Whose images are attacked, and the model they were sent: both a function of the experiment and the seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from leakgauge.audit.case import digest
+from leakgauge.data import Dataset, Photos
+from leakgauge.data.datasets import rank_within_class
+from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.files import read_tensors, writable_folder, write_tensors
+from leakgauge.models import Normalisation, build
+from leakgauge.randomness import seeded
+from leakgauge.reproduce.experiment import Setting
+from leakgauge.threads import suitable_threads
+from leakgauge.utility import accuracy, train
+
+TrainProgress = Callable[[int, int], None]
+
+_REFERENCE = 2048
+_TESTED = 500
+"""Test images that the accuracy is taken on; all of them would take longer than the attacks."""
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A model in eval mode; ``accuracy``, on the first test images, only if it was trained."""
+
+    module: nn.Module
+    accuracy: float | None
+
+
+def embedded() -> Dataset:
+    """The embedded photographs, the classes in turn, in place of a dataset that is not there."""
+    photos = Photos(size=16)()
+    order = rank_within_class(photos.test.labels).argsort(stable=True)
+    return Dataset(photos.name, photos.train, photos.test[order], photos.class_names)
+
+
+def in_order(labels: Tensor, *, updates: int, batch_size: int, minibatch: int) -> list[Tensor]:
+    """Indices of each update's images: the next ones, without those whose label is in their mini-batch already.
+
+    The rule of Geiping et al. [2020, C.2]; with fewer classes than a mini-batch has images, no label comes again before
+    all have come.
+
+    >>> in_order(torch.tensor([3, 3, 5, 5, 3]), updates=2, batch_size=2, minibatch=2)
+    [tensor([0, 2]), tensor([3, 4])]
+    """
+    classes = len(labels.unique())
+    queue = iter(enumerate(labels.tolist()))
+    chosen = []
+    for _ in range(updates):
+        update: list[int] = []
+        while len(update) < batch_size:
+            of_batch = labels[update[len(update) // minibatch * minibatch :]].tolist()
+            lap = of_batch[len(of_batch) // classes * classes :]
+            following = next((index for index, label in queue if label not in lap), None)
+            if following is None:
+                raise InvalidCase(
+                    f"The {len(labels)} test images are too few for {updates} updates of {batch_size} with nulls; "
+                    "lower --images."
+                )
+            update.append(following)
+        chosen.append(torch.tensor(update))
+    return chosen
+
+
+def victim(setting: Setting, dataset: Dataset, seed: int, folder: Path, progress: TrainProgress) -> Victim:
+    """The model of a row, trained if it is to be; trained weights are kept in ``folder`` and read again."""
+    reference = dataset.train.images if len(dataset.train) else dataset.test.images
+    normalisation = Normalisation.of(reference[:_REFERENCE])
+    module = build(setting.model, dataset.image_shape, dataset.num_classes, seed=seed, normalisation=normalisation)
+    module.eval()
+    if setting.training is None:
+        return Victim(module, None)
+    if len(dataset.train) == 0:
+        raise InvalidCase(
+            f"The trained models need training images, but the folder holds only the test images of {dataset.name!r}; "
+            "add the training files to --data-root."
+        )
+    key = digest(
+        (repr(setting.model), repr(setting.training), dataset.name),
+        (dataset.train.labels, dataset.train.images[:_REFERENCE], dataset.test.labels[:_TESTED]),
+        (seed,),
+    )
+    path = writable_folder(folder) / f"{key}.safetensors"
+    if (score := _loaded(module, path)) is None:
+        with suitable_threads(sum(parameter.numel() for parameter in module.parameters())):
+            train(module, dataset.train, setting.training, generator=seeded(seed, "train"), progress=progress)
+            score = accuracy(module, dataset.test[:_TESTED])
+        described = {"model": repr(setting.model), "training": repr(setting.training), "dataset": dataset.name}
+        write_tensors(path, module.state_dict(), described | {"accuracy": repr(score), "seed": str(seed)})
+    return Victim(module.eval(), score)
+
+
+def _loaded(module: nn.Module, path: Path) -> float | None:
+    """The accuracy that was noted with the weights, after loading them; None if they are not there or unusable."""
+    if not path.is_file():
+        return None
+    try:
+        tensors, described = read_tensors(path)
+        module.load_state_dict(tensors)
+        return float(described["accuracy"])
+    except (InvalidFile, RuntimeError, KeyError, ValueError) as error:
+        raise InvalidFile(f"The trained weights in {path} are damaged; delete the file.") from error
