@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from leakgauge.attacks.analytic import FullyConnected, LinearLayer
+from leakgauge.attacks.federated import epoch_copies, local_step_search, surrogate
 from leakgauge.attacks.labels import IDLG
 from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, LabelFlip
 from leakgauge.attacks.matching import (
@@ -43,6 +44,9 @@ ATTACKS: Table = {
     "idlg": idlg,
     "grad_inversion": grad_inversion,
     "stepwise": stepwise,
+    "surrogate": surrogate,
+    "epoch_copies": epoch_copies,
+    "local_step_search": local_step_search,
     "idlg_labels": IDLG,
     "front_layer": FrontLayer,
     "identity_convolutions": IdentityConvolutions,

@@ -43,7 +43,8 @@ def test_the_published_numbers_are_those_of_the_paper(name: str) -> None:
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_an_experiment_is_named_after_its_paper_and_has_distinct_rows(experiment: Experiment) -> None:
     paper, _, part = experiment.name.partition("/")
-    assert paper and part
+    assert paper
+    assert part
     assert experiment is named_experiment(experiment.name)
     assert max(Counter(one.label for one in experiment.rows).values()) == 1
     assert experiment.title
@@ -204,7 +205,7 @@ def test_with_too_few_classes_a_label_comes_again_only_after_all_have_come() -> 
 
 
 def test_too_few_images_are_refused() -> None:
-    with pytest.raises(InvalidCase, match="4 test images are too few for 5 updates of 1.*lower --images"):
+    with pytest.raises(InvalidCase, match=r"4 test images are too few for 5 updates of 1.*lower --images"):
         in_order(torch.arange(4), updates=5, batch_size=1, minibatch=1)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -324,7 +324,7 @@ def test_progress_counts_every_case_of_every_row(options: Options) -> None:
 
     plan = prepare(experiment(EXACT, BLIND), options)
     seen: list[int] = []
-    with watching(Console(file=open(os.devnull, "w"), force_terminal=True), plan.labels) as watch:  # noqa: SIM115
+    with watching(Console(file=io.StringIO(), force_terminal=True), plan.labels) as watch:
         original = watch.attacking
         watch.attacking = lambda number, case: (seen.append(number), original(number, case))[1]  # type: ignore[method-assign]
         reproduce(plan, watch=watch)

@@ -149,7 +149,7 @@ def _resnet(depth: int, width: int, scale: Scale) -> ResNet:
 
 def _convnet(scale: Scale) -> ConvNet:
     # A quarter of the paper's 64 channels on a CPU, where a step through several local ones takes seconds otherwise.
-    return ConvNet({"smoke": 4, "cpu": 16, "full": 64}[scale])
+    return ConvNet({"smoke": 2, "cpu": 16, "full": 64}[scale])
 
 
 def _table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> Setting:
@@ -210,7 +210,7 @@ def _figure5(steps: int, rate: float, scale: Scale) -> Setting:
         attack=_limited(federated_attack(1e-4), scale, seconds=300.0 if long else 60.0),
         updates={"smoke": 1, "cpu": 1 if long else 2, "full": 10}[scale],
         nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
-        local_update=FedAvg(10 if long and scale == "smoke" else steps, 1, rate),
+        local_update=FedAvg(6 if long and scale == "smoke" else steps, 1, rate),
     )
 
 

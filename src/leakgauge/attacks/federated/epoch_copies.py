@@ -80,7 +80,9 @@ class PermutationInvariant(Prior):
 @lru_cache
 def _random_kernel(channels: int, incoming: int) -> Tensor:
     # Of unit gain, so that the weight means about the same as for pixels.
-    return torch.randn(channels, incoming, 3, 3, generator=seeded(0, "order-invariant features")) / (9 * incoming) ** 0.5
+    return (
+        torch.randn(channels, incoming, 3, 3, generator=seeded(0, "order-invariant features")) / (9 * incoming) ** 0.5
+    )
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,12 @@ class LocalStepSearch:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epochs", tuple(self.epochs))
-        if not self.epochs or len(set(self.epochs)) < len(self.epochs) or min(self.epochs) < 1 or not 0 < self.share <= 1:
+        if (
+            not self.epochs
+            or len(set(self.epochs)) < len(self.epochs)
+            or min(self.epochs) < 1
+            or not 0 < self.share <= 1
+        ):
             raise InvalidCase(
                 f"LocalStepSearch needs different epochs >= 1 and 0 < share <= 1, got epochs={self.epochs} and "
                 f"share={self.share}; correct it."
@@ -58,20 +63,20 @@ class LocalStepSearch:
         start = generator.get_state()
         steps = self._trial_steps(candidates, start)
         total = len(candidates) * self.share + 1
-        losses: dict[int, float] = {}
+        distances: dict[int, float] = {}
         for index, (epochs, seen) in enumerate(candidates.items()):
             begun, part = index * self.share / total, self.share / total
             trial = replace(self.attack, budget=Budget(steps=steps))
             found = trial(seen, generator=_from(start), progress=_within(progress, begun, part, index * steps))
-            losses[epochs] = self._distance(seen, found)
-        chosen = min(losses, key=losses.__getitem__)
+            distances[epochs] = self._distance(seen, found)
+        chosen = min(distances, key=distances.__getitem__)
         found = self.attack(
             candidates[chosen],
             generator=generator,
             progress=_within(progress, 1 - 1 / total, 1 / total, len(candidates) * steps),
         )
-        trials = {f"distance after {steps} steps at {epochs} epochs": loss for epochs, loss in losses.items()}
-        return replace(found, facts={**found.facts, "epochs": chosen, **trials})
+        trials = {f"distance at {epochs} epochs": distance for epochs, distance in distances.items()}
+        return replace(found, facts={**found.facts, "epochs": chosen, "trial steps": steps, **trials})
 
     def with_budget(self, budget: Budget) -> LocalStepSearch:
         """Trials and full run together keep to the budget."""

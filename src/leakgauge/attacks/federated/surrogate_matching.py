@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torch import Generator
@@ -10,6 +11,7 @@ from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.federated.clients import exchanged
 from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction
@@ -17,13 +19,13 @@ from leakgauge.types import Reconstruction
 
 @dataclass(frozen=True)
 class SurrogateMatching:
-    """Match the update by one gradient on all images at w0 - a (w0 - wT), with a in [0, 1] found too [Zhu et al., 2023].
+    """Match the update by one gradient on all images at w0 - a (w0 - wT), a in [0, 1] found too [Zhu et al., 2023, SME].
 
     Of the client it needs the number of examples only, neither epochs nor mini-batches nor learning rate, so it works
-    where the threat model hides them, and each step costs one gradient however many the client made. What is disclosed
-    of the local algorithm is not used, except for what it does to the finished update (a known defence). A client that
-    sends one gradient lies at a = 0, which the search finds by itself. The farther the client's path bends, the less
-    one gradient on it says: at a high learning rate the exact steps, if they are known, see more. ``facts["position"]``
+    where the threat model hides them, and a step costs one gradient however many the client made. What is disclosed of
+    the local algorithm is not used, except for what it does to the finished update (a known defence). A client that
+    sends one gradient lies at a = 0, which the search finds by itself. The more the client's path bends, the less one
+    gradient says of it: at a high learning rate the exact steps, where they are known, see more. ``facts["position"]``
     is the a that was found.
     """
 
@@ -32,10 +34,17 @@ class SurrogateMatching:
     def __call__(
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
-        known(observation.num_examples, "num_examples", needed_by=self)
-        disclosed = observation.local_update
-        client = StraightLine() if disclosed is None else exchanged(disclosed, StraightLine())
-        return self.attack(replace(observation, local_update=client), generator=generator, progress=progress)
+        return self.search([observation], generator=generator).run(progress)[0]
+
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
+        """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
+        return self.attack.search([self._on_the_line(seen) for seen in observations], generator=generator)
 
     def with_budget(self, budget: Budget) -> SurrogateMatching:
         return replace(self, attack=replace(self.attack, budget=budget))
+
+    def _on_the_line(self, observation: UpdateObservation) -> UpdateObservation:
+        known(observation.num_examples, "num_examples", needed_by=self)
+        disclosed = observation.local_update
+        client = StraightLine() if disclosed is None else exchanged(disclosed, StraightLine())
+        return replace(observation, local_update=client)

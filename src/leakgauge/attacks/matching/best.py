@@ -62,9 +62,9 @@ class Best:
             )
         return GradientMatching(
             objective=Cosine(),
-            priors=(TotalVariation(1e-2),),
+            priors=(TotalVariation(1e-3),),
             parametrisation=Pixels(spread=0.1),
-            optimiser=SignedAdam(0.05, CosineDecay()),
+            optimiser=SignedAdam(0.1, CosineDecay()),
             differentiation=FrozenDifference(),
             budget=self.budget,
         )

@@ -83,18 +83,30 @@ class Cosine(Objective):
 
     def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor:
         left, right = _weighted(candidate, self.weighting), _weighted(observed, self.weighting)
+        own, other = tree.dot(left, left), tree.dot(right, right)
         # The lengths one by one: the product of their squares underflows in float32 for updates shorter than 1e-8.
-        lengths = tree.dot(left, left).clamp_min(_TINY).sqrt() * tree.dot(right, right).clamp_min(_TINY).sqrt()
-        return 1 - tree.dot(left, right) / lengths
+        length, target = own.clamp_min(_TINY).sqrt(), other.clamp_min(_TINY).sqrt()
+        # Half the squared distance of the unit vectors is the same number, but 1 - cos itself keeps only seven digits
+        # of the 1 in float32, which ends a quasi-Newton search long before the image is sharp.
+        apart = {name: tensor / length - right[name] / target for name, tensor in left.items()}
+        return torch.where((own > _TINY) & (other > _TINY), tree.dot(apart, apart) / 2, 1 - tree.dot(left, right))
 
     def direction(self, candidate: ParamTree, observed: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
         weights = self.weighting(len(candidate))
-        own, cross, other = _products(candidate, observed, weights)
+        own, other = (_weighted_square(one, weights) for one in (candidate, observed))
         length, target = own.clamp_min(_TINY).sqrt(), other.clamp_min(_TINY).sqrt()
-        cosine = cross / (length * target)
-        # d cos / dg = o / (|g| |o|) - cos g / |g|^2, the second part only while |g| is not held up by _TINY.
-        turn = torch.where(own >= _TINY, cosine / length.square(), 0.0)
-        return 1 - cosine, _combination(candidate, turn, observed, -1 / (length * target), weights)
+        apart = {name: tensor.div_(length).sub_(observed[name] / target) for name, tensor in candidate.items()}
+        half = _weighted_square(apart, weights) / 2
+        # With unit vectors a, b and D = |a - b|^2 / 2: dD/dg = (a (1 - D) - b) / |g| = ((a - b)(1 - D) - b D) / |g|
+        turns = own > _TINY
+        bend = torch.where(turns, half, 0.0)
+        value = torch.where(turns & (other > _TINY), half, 1.0)
+        return value, {
+            name: tensor.mul_((1 - bend) * weight**2 / length).sub_(
+                observed[name] * (bend * weight**2 / (length * target))
+            )
+            for weight, (name, tensor) in zip(weights, apart.items(), strict=True)
+        }
 
 
 @dataclass(frozen=True)
@@ -157,28 +169,9 @@ class L1(Objective):
         return _absolute_sum(residual) / _absolute_sum(target).clamp_min(_TINY)
 
 
-def _products(left: ParamTree, right: ParamTree, weights: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """<left, left>, <left, right> and <right, right>, tensor i counting with the square of its weight."""
-    pairs = [(weight**2, left[name], right[name]) for weight, name in zip(weights, left, strict=True)]
-    own, cross, other = (
-        torch.stack([scale * tree.product(a, b) for scale, a, b in triples]).sum()
-        for triples in (
-            [(w, a, a) for w, a, _ in pairs],
-            [(w, a, b) for w, a, b in pairs],
-            [(w, b, b) for w, _, b in pairs],
-        )
-    )
-    return own, cross, other
-
-
-def _combination(
-    left: ParamTree, factor: Tensor, right: ParamTree, other: Tensor, weights: tuple[float, ...]
-) -> dict[str, Tensor]:
-    """factor * left + other * right with squared weights, written over ``left``."""
-    return {
-        name: left[name].mul_(weight**2 * factor).add_(right[name] * (weight**2 * other))
-        for weight, name in zip(weights, left, strict=True)
-    }
+def _weighted_square(params: ParamTree, weights: tuple[float, ...]) -> Tensor:
+    """|params|^2 with tensor i counting with its weight; not to be differentiated."""
+    return torch.stack([w**2 * tree.product(t, t) for w, t in zip(weights, params.values(), strict=True)]).sum()
 
 
 def _absolute_sum(params: ParamTree) -> Tensor:
