@@ -5,12 +5,13 @@
     python benchmarks/speed.py --out FILE           # the rows, kept
     python benchmarks/speed.py --rounds 3 --cases lenet/1 convnet/8
 
-Rounds are interleaved (every step once per round) and each ratio is the median over rounds of the ratio within a round,
-so that a busy moment of the machine hits numerator and denominator alike; times are CPU times of this process. The
-yardstick is one ordinary training step: forward and backward for all parameters. ``2020 method`` is a whole iteration of
-``baseline.py``: ``backward()`` through ``create_graph``, which also computes second-order gradients for every parameter,
-then total variation, sign, Adam and box. ``..., whole iteration`` is the same with our routes; the plain route names are
-the matching loss and its derivative alone. Memory is the peak of tensors beyond what is there before the step.
+Rounds are interleaved (every step once per round) and each ratio is the median over rounds of the ratio within a
+round, so that a busy moment of the machine hits numerator and denominator alike; times are CPU times of this process.
+The yardstick is one ordinary training step: forward and backward for all parameters. ``2020 method`` is a whole
+iteration of ``baseline.py``: ``backward()`` through ``create_graph``, which also computes second-order gradients for
+every parameter, then total variation, sign, Adam and box. ``..., whole iteration`` is the same with our routes; the
+plain route names are the matching loss and its derivative alone. Memory is the peak of tensors beyond what is there
+before the step.
 """
 
 from __future__ import annotations

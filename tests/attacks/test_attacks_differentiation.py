@@ -19,9 +19,9 @@ from leakgauge.attacks.matching import (
     DoubleBackward,
     Euclidean,
     FiniteDifference,
-    Tangent,
     Geometric,
     GradientMatching,
+    Tangent,
 )
 from leakgauge.attacks.matching.differentiation import Rows, plan_evaluation
 from leakgauge.attacks.matching.problem import MatchingProblem

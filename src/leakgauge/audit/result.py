@@ -83,7 +83,8 @@ class Row:
     @property
     def malicious_server(self) -> str | None:
         """What the server did to the model, if it did not send the one it should."""
-        return next((fact.detail.removeprefix("MALICIOUS: ") for fact in self.assumptions if fact.name == "server"), None)
+        details = (fact.detail for fact in self.assumptions if fact.name == "server")
+        return next((detail.removeprefix("MALICIOUS: ") for detail in details), None)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -43,10 +43,13 @@ class Best:
     def __call__(
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
-        return self.recipe(observation)(observation, generator=generator, progress=progress)
+        return self.search([observation], generator=generator).run(progress)[0]
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
-        return self.recipe(observations[0]).search(observations, generator=generator)
+        recipe = self.recipe(observations[0])
+        search = recipe.search(observations, generator=generator)
+        search.notes["recipe"] = repr(recipe)  # the record's own repr says only that the best was asked for
+        return search
 
     def recipe(self, observation: UpdateObservation) -> GradientMatching:
         """The composition for this model."""
@@ -62,7 +65,7 @@ class Best:
             )
         return GradientMatching(
             objective=Cosine(),
-            priors=(TotalVariation(1e-3),),
+            priors=(TotalVariation(5e-4),),
             parametrisation=Pixels(spread=0.1),
             optimiser=SignedAdam(0.1, CosineDecay()),
             differentiation=FrozenDifference(),

@@ -14,7 +14,7 @@ from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.differentiation import Differentiation, Evaluator, Rows, plan_evaluation
 from leakgauge.attacks.matching.objectives import Objective
-from leakgauge.attacks.matching.optimisers import Optimiser, OptimiserState
+from leakgauge.attacks.matching.optimisers import AdamFamily, Optimiser, OptimiserState
 from leakgauge.attacks.matching.priors import Prior
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 from leakgauge.attacks.matching.unknowns import Unknowns
@@ -61,6 +61,7 @@ class Search:
         self.trace: list[Tensor] = []
         self.seconds = 0.0
         self.outcome: Outcome | None = None
+        self.notes: dict[str, str | int | float] = {}
         self.phase: Phase | None = None
         self.share = 0.0
         """Of the budget that was spent when the last step began, which decided its phase."""
@@ -109,7 +110,8 @@ class Search:
         if self._explodes(rows):
             return Outcome.NON_FINITE
         if bool(self.state.converged[rows].all()) and self._phase(1.0) == self.phase:
-            return Outcome.CONVERGED
+            # Adam rests when its rate runs out along with the budget, whatever the loss still has to give.
+            return Outcome.STEPS_EXHAUSTED if isinstance(self.optimiser, AdamFamily) else Outcome.CONVERGED
         return Outcome.STEPS_EXHAUSTED if self.spent >= 1 else None
 
     def results(self) -> list[Reconstruction]:
@@ -128,6 +130,7 @@ class Search:
             "route": self.evaluator.route,
             "steps": len(self.trace),
             "restarts": self.restarts,
+            **self.notes,
         }
         labels = problem.labels
         if outcome is Outcome.NON_FINITE:

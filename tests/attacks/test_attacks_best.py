@@ -1,0 +1,93 @@
+"""The best recipe goes by the model, says which it took, and finds the image within its budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from leakgauge import best
+from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.matching import LBFGS, FrozenDifference, SignedAdam
+from leakgauge.attacks.matching.best import Best, family_of
+from leakgauge.data import Photos
+from leakgauge.models import MLP, Compact, ConvNet, LeNet, ResNet, build
+from leakgauge.randomness import seeded
+
+SHAPE = (3, 16, 16)
+
+
+class Written(nn.Module):
+    """ReLU as a function, which no list of modules shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4 * 14 * 14, 5)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(functional.relu(self.conv(images)).flatten(1))
+
+
+class Deciding(Written):
+    """Cannot be traced, so nothing is known of it."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images if images.mean() > 0 else -images)
+
+
+@pytest.mark.parametrize(
+    ("module", "family"),
+    [
+        (build(LeNet(), SHAPE, 5, seed=0), "smooth"),
+        (build(Compact(width=3), SHAPE, 5, seed=0), "smooth"),
+        (build(MLP(hidden=(8,), activation="tanh"), SHAPE, 5, seed=0), "smooth"),
+        (build(ConvNet(width=2), SHAPE, 5, seed=0), "switching"),
+        (build(ResNet(depth=20, base_width=2), SHAPE, 5, seed=0), "switching"),
+        (Written(), "switching"),
+        (Deciding(), "switching"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_model_is_smooth_only_if_every_layer_is_known_to_be(module, family, attacked, examples):
+    seen = attacked(module, examples(1, SHAPE))
+    assert family_of(seen) == family
+    recipe = best().recipe(seen)
+    assert isinstance(recipe.optimiser, LBFGS if family == "smooth" else SignedAdam)
+    assert isinstance(recipe.differentiation, FrozenDifference) == (family == "switching")
+
+
+def test_the_family_can_be_given_and_the_budget_is_kept(attacked, examples):
+    seen = attacked(build(LeNet(), SHAPE, 5, seed=0), examples(1, SHAPE))
+    assert isinstance(best("switching").recipe(seen).optimiser, SignedAdam)
+    assert best(steps=7).recipe(seen).budget == Budget(steps=7)
+    assert best(seconds=2.0) == Best(Budget(seconds=2.0))
+
+
+def test_the_record_says_which_recipe_ran(attacked, examples):
+    seen = attacked(build(ConvNet(width=2), SHAPE, 5, seed=0), examples(1, SHAPE))
+    found = best(steps=2)(seen, generator=seeded(0))
+    assert "SignedAdam" in str(found.facts["recipe"])
+    assert found.facts["route"] == "FrozenDifference"
+
+
+# Measured when written: 42 dB.
+def test_a_photograph_comes_back_from_a_smooth_model(attacked):
+    photos = Photos(size=16)()
+    truth = photos.test[:1]
+    seen = attacked(build(Compact(width=8), SHAPE, 7, seed=0), truth)
+    found = best(steps=120)(seen, generator=seeded(0))
+    assert float((found.images - truth.images).square().mean()) < 1e-3
+    other = photos.test[9:10].images
+    assert float((found.images - other).square().mean()) > 1e-2
+
+
+def test_the_unknown_pixels_of_an_update_of_noise_stay_unknown(attacked, examples):
+    batch = examples(1, SHAPE)
+    seen = attacked(build(Compact(width=3), SHAPE, 5, seed=0), batch)
+    noise = {name: torch.randn(p.shape, generator=seeded(1)) for name, p in seen.update.params.items()}
+    seen = replace(seen, update=replace(seen.update, params=noise))
+    found = best(steps=30)(seen, generator=seeded(0))
+    assert float((found.images - batch.images).square().mean()) > 1e-2
