@@ -16,11 +16,15 @@ from leakgauge.attacks.matching import (
     Cosine,
     Euclidean,
     Geometric,
+    Latest,
     PixelNorm,
     Pixels,
+    Stepwise,
     TotalVariation,
     Uniform,
 )
+from leakgauge.attacks.matching.objectives import Objective
+from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
 from leakgauge.types import ParamTree
 
@@ -97,6 +101,90 @@ def test_a_vanishing_update_has_a_finite_distance_and_derivative(objective):
         gradients = torch.autograd.grad(value, list(leaves.values()))
         assert math.isfinite(float(value.detach()))
         assert all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
+
+
+def by_autograd(objective: Objective, one: ParamTree, two: ParamTree) -> tuple[torch.Tensor, ParamTree]:
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in one.items()}
+    value = objective(leaves, two)
+    return value.detach(), dict(zip(leaves, torch.autograd.grad(value, list(leaves.values())), strict=True))
+
+
+DIRECTED = [*OBJECTIVES, *(kind(Latest(share)) for kind in (Cosine, Euclidean) for share in (0.1, 0.7)), Stepwise()]
+
+
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 999), left=st.floats(1e-9, 1e6), right=st.floats(1e-9, 1e6))
+@pytest.mark.parametrize("objective", DIRECTED, ids=repr)
+def test_the_direction_of_a_distance_is_its_derivative(objective, seed, left, right):
+    one, two = tree.scale(update(seed), left), tree.scale(update(seed + 1), right)
+    kept = tree.map_tensors(torch.clone, two)
+    expected, gradient = by_autograd(objective, one, two)
+    value, direction = objective.direction(tree.map_tensors(torch.clone, one), two)
+    assert float(value) == pytest.approx(float(expected), rel=1e-12)
+    assert list(direction) == list(one)
+    length = tree.norm(gradient)
+    assert tree.norm(tree.sub(direction, gradient)) < 1e-12 * length
+    assert all(torch.equal(two[name], kept[name]) for name in kept)
+
+
+@pytest.mark.parametrize("objective", [Cosine(), Cosine(Geometric(0.7)), Cosine(Latest(0.4)), Euclidean()], ids=repr)
+@pytest.mark.parametrize("scales", [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (1e-18, 1.0), (1.0, 1e-18)])
+def test_the_direction_is_the_derivative_where_an_update_vanishes(objective, scales):
+    one, two = (tree.scale(update(seed), scale) for seed, scale in enumerate(scales))
+    expected, gradient = by_autograd(objective, one, two)
+    value, direction = objective.direction(tree.map_tensors(torch.clone, one), two)
+    assert float(value) == pytest.approx(float(expected), rel=1e-12)
+    assert tree.norm(tree.sub(direction, gradient)) <= 1e-9 * tree.norm(gradient)
+
+
+@pytest.mark.parametrize("objective", DIRECTED, ids=repr)
+def test_a_distance_to_what_is_not_a_number_is_none(objective):
+    broken = tree.map_tensors(lambda tensor: torch.full_like(tensor, math.nan), update(0))
+    assert math.isnan(float(objective(broken, update(1))))
+    assert math.isnan(float(objective.direction(tree.map_tensors(torch.clone, broken), update(1))[0]))
+
+
+def test_near_the_solution_the_cosine_keeps_its_digits_in_float32():
+    one = update(0)
+    two = tree.add(one, update(1), scale=1e-5)
+    exact, gradient = by_autograd(Cosine(), one, two)
+    narrow = [tree.map_tensors(torch.Tensor.float, tensors) for tensors in (one, two)]
+    value, direction = Cosine().direction(*narrow)
+    assert float(value) == pytest.approx(float(exact), rel=2e-2)
+    assert float(Cosine()(*(tree.map_tensors(torch.Tensor.float, t) for t in (one, two)))) == pytest.approx(
+        float(exact), rel=2e-2
+    )
+    difference = tree.sub(tree.map_tensors(torch.Tensor.double, direction), gradient)
+    assert tree.norm(difference) < 2e-2 * tree.norm(gradient)
+
+
+@pytest.mark.parametrize("objective", [Cosine(), Euclidean(), L1()], ids=repr)
+@pytest.mark.parametrize(("first", "stages", "until"), [(0.1, 8, 0.3), (0.5, 1, 1.0), (0.0, 4, 0.8)])
+def test_stages_add_layers_in_equal_steps_until_all_count(objective, first, stages, until):
+    stepwise = Stepwise(objective, first, stages, until)
+    for stage in range(stages):
+        for within in (0.0, 0.5, 0.99):
+            now = stepwise.at((stage + within) / stages * until)
+            assert type(now) is type(objective)
+            assert now.weighting.share == pytest.approx(first + (1 - first) * stage / stages)
+    for spent in (until, (1 + until) / 2, 1.0):
+        assert stepwise.at(spent) == objective
+    assert float(stepwise(update(0), update(1))) == float(objective(update(0), update(1)))
+
+
+@settings(deadline=None, max_examples=30)
+@given(share=st.floats(0, 1), count=st.integers(1, 40))
+def test_the_latest_layers_are_the_last_ones_and_at_least_one(share, count):
+    weights = Latest(share)(count)
+    assert len(weights) == count
+    assert list(weights) == sorted(weights)
+    assert sum(weights) == max(1, round(share * count))
+
+
+@pytest.mark.parametrize("wrong", [{"stages": 0}, {"until": 0.0}, {"until": 1.5}])
+def test_stages_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(InvalidCase, match=r"Stepwise needs stages >= 1 and 0 < until <= 1"):
+        Stepwise(**wrong)
 
 
 # Priors

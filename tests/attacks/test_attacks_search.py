@@ -52,15 +52,28 @@ COMPACT = Compact(width=3)
 
 
 def victims(
-    model: Any, *, count: int = 1, clients: int = 1, labels: bool = True, local_update: LocalUpdate | None = None
+    model: Any,
+    *,
+    count: int = 1,
+    clients: int = 1,
+    labels: bool = True,
+    local_update: LocalUpdate | None = None,
+    brightness: float = 1.0,
 ) -> list[UpdateObservation]:
     """Observations of several clients of one server, in float64."""
     module = model if isinstance(model, nn.Module) else build(model, SHAPE, CLASSES, seed=0)
     federation = Federation(*learner_and_state(module.double()), local_update or FedSGD())
     threat_model = THREAT_MODELS["informed" if labels else "honest_but_curious"]
+    batches = [truth(count, client) for client in range(clients)]
     return [
-        simulate_round(federation, truth(count, k), threat_model=threat_model, defence=lambda x: x, generator=seeded(0))
-        for k in range(clients)
+        simulate_round(
+            federation,
+            Batch(brightness * batch.images, batch.labels),
+            threat_model=threat_model,
+            defence=lambda local_update: local_update,
+            generator=seeded(0),
+        )
+        for batch in batches
     ]
 
 
@@ -87,7 +100,10 @@ ATTACKS = {
         objective=Stepwise(Cosine(), stages=3, until=0.8), optimiser=SignedAdam(), budget=Budget(steps=12)
     ),
     "l-bfgs": GradientMatching(
-        objective=Euclidean(), optimiser=LBFGS(history=4), restarts=2, budget=Budget(steps=12), differentiation=Tangent()
+        objective=Euclidean(),
+        optimiser=LBFGS(history=4),
+        restarts=2,
+        budget=Budget(steps=12),
     ),
     "l-bfgs, with a late prior": GradientMatching(
         optimiser=LBFGS(history=4), priors=(Starting(PixelNorm(0.1), 0.5),), budget=Budget(steps=12)
@@ -98,7 +114,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("after", [0, 1, 6, 7, 12])
+@pytest.mark.parametrize("after", [0, 1, 7, 12])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_goes_on_from_a_snapshot_as_if_nothing_had_happened(name, after, tmp_path):
     attack, (seen,) = ATTACKS[name], victims(COMPACT, labels=name != "free labels")
@@ -135,26 +151,17 @@ def test_a_snapshot_does_not_change_while_the_attack_goes_on(name, bits):
 
 
 def test_what_has_converged_or_failed_stays_so_when_resumed():
-    attack = GradientMatching(
-        objective=Euclidean(), parametrisation=Given((truth(1).images,)), optimiser=LBFGS(), budget=Budget(steps=50)
-    )
+    attack = GradientMatching(objective=Euclidean(), optimiser=LBFGS(), budget=Budget(steps=50))
     for model, outcome in ((COMPACT, Outcome.CONVERGED), (Exploding(), Outcome.NON_FINITE)):
-        start = Given((truth(1).images if outcome is Outcome.CONVERGED else torch.full((1, *SHAPE), 0.5),))
-        attack = replace(attack, parametrisation=start)
-        ended, again = (attack.search(dark(victims(model)), generator=seeded(0)) for _ in range(2))
+        start = truth().images if outcome is Outcome.CONVERGED else torch.full((1, *SHAPE), 0.5)
+        attack = replace(attack, parametrisation=Given(starts=(start,)))
+        seen = victims(model, brightness=1.0 if outcome is Outcome.CONVERGED else 0.2)
+        ended, again = (attack.search(seen, generator=seeded(0)) for _ in range(2))
         ended.run()
         assert ended.outcome is outcome
         again.restore(ended.snapshot())
         assert again.outcome is outcome
         assert len(again.run()[0].loss_trace) == len(ended.trace)
-
-
-def dark(observations: list[UpdateObservation]) -> list[UpdateObservation]:
-    """With an update that is finite whatever the model made of the truth."""
-    return [
-        replace(seen, update=replace(seen.update, params={n: t.nan_to_num(1.0) for n, t in seen.update.params.items()}))
-        for seen in observations
-    ]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +280,10 @@ def loss_of(attack: GradientMatching, seen: UpdateObservation, images: Tensor, s
     [
         {"priors": (Starting(PixelNorm(5.0, 0.1), 0.5),)},
         {"objective": Stepwise(Euclidean(), first=0.3, stages=2, until=0.5)},
-        {"objective": Stepwise(Cosine(), first=0.1, stages=4, until=0.7), "priors": (Starting(TotalVariation(0.1), 0.4),)},
+        {
+            "objective": Stepwise(Cosine(), first=0.1, stages=4, until=0.7),
+            "priors": (Starting(TotalVariation(0.1), 0.4),),
+        },
     ],
     ids=["late prior", "stages", "both"],
 )
@@ -286,7 +296,7 @@ def test_the_iterate_returned_is_the_best_of_the_last_phase(parts, optimiser):
         search.step()
         phases.append(search.phase)
     first = phases.index(phases[-1])
-    assert 0 < first
+    assert first > 0
     (found,) = search.results()
     assert found.facts["loss"] == float(found.loss_trace[first:].min())
     assert found.facts["loss"] == pytest.approx(loss_of(attack, seen, found.images, 1.0), rel=1e-9)
@@ -305,7 +315,7 @@ def test_an_earlier_phase_cannot_win_by_having_less_to_explain():
 
 
 def test_quasi_newton_begins_anew_when_the_landscape_changes():
-    # Nearly at rest at the first prior's centre when the second raises the loss; a memory of lower losses would hold it.
+    # Nearly at rest at the first prior's centre when the second raises the loss; the lower loss from before would hold.
     attack = GradientMatching(
         optimiser=LBFGS(),
         priors=(PixelNorm(1e4, centre=0.6), Starting(PixelNorm(1e4, centre=0.2), 0.5)),
@@ -436,9 +446,12 @@ def test_labels_are_free_while_pixels_and_position_keep_to_their_box(optimiser):
 
 @pytest.mark.parametrize("model", [LeNet(), Compact(width=8)], ids=lambda m: type(m).__name__)
 def test_an_image_and_its_unknown_label_are_found_together(model):
-    # Measured when written: mean squared errors below 1e-6 on both.
+    # Three starts, because many a one ends beside the image on LeNet. Measured when written, with three seeds: mean
+    # squared errors of 1.2e-4 and less.
     (seen,) = victims(model, labels=False)
-    attack = GradientMatching(objective=Euclidean(), labels=FreeLabels(), optimiser=LBFGS(), budget=Budget(steps=200), restarts=2)
+    attack = GradientMatching(
+        objective=Euclidean(), labels=FreeLabels(), optimiser=LBFGS(), restarts=3, budget=Budget(steps=100)
+    )
     found = attack(seen, generator=seeded(0))
     assert torch.equal(found.labels, truth().labels)
     assert float((found.images - truth().images).square().mean()) < 1e-3
@@ -465,6 +478,7 @@ class Exploding(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        torch.manual_seed(0)
         self.head = nn.Linear(192, CLASSES)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -473,9 +487,8 @@ class Exploding(nn.Module):
 
 @pytest.mark.parametrize("optimiser", [Adam(0.05), LBFGS()], ids=lambda o: type(o).__name__)
 @pytest.mark.parametrize("route", [DoubleBackward(), Tangent()], ids=repr)
-@pytest.mark.parametrize("hidden", [False, True], ids=["labels known", "labels restored"])
-def test_victims_attacked_together_get_what_they_get_alone(route, optimiser, hidden):
-    seen = victims(LeNet(), clients=3, labels=not hidden)
+def test_victims_attacked_together_get_what_they_get_alone(route, optimiser):
+    seen = victims(LeNet(), clients=3, labels=optimiser == LBFGS())
     assert len({int(one.labels) for one in victims(LeNet(), clients=3)}) > 1
     starts = Pixels().start(6, 1, SHAPE, generator=seeded(0)).double().split(2)
     attack = GradientMatching(
@@ -505,10 +518,10 @@ def test_each_victim_has_its_own_outcome():
 
 
 def test_one_victim_that_explodes_leaves_the_other_alone():
-    federated = dark(victims(Exploding(), clients=2))
+    seen = victims(Exploding(), clients=2, brightness=0.2)
     starts = tuple(torch.full((1, *SHAPE), value, dtype=torch.float64) for value in (0.1, 0.9))
     attack = GradientMatching(parametrisation=Given(starts=starts), optimiser=Adam(1e-3), budget=Budget(steps=5))
-    sound, exploded = attack.search(federated, generator=seeded(0)).run()
+    sound, exploded = attack.search(seen, generator=seeded(0)).run()
     assert (sound.outcome, exploded.outcome) == (Outcome.STEPS_EXHAUSTED, Outcome.NON_FINITE)
     assert exploded.images is None
     assert sound.facts["loss"] < float(sound.loss_trace[0])
@@ -524,7 +537,7 @@ def test_an_attack_by_frozen_differences_is_repeatable_and_follows_the_exact_one
     module = build(Compact(width=3, activation="relu"), SHAPE, CLASSES, seed=0)
     seen = victims(module)
     attacks = [
-        GradientMatching(differentiation=route, budget=Budget(steps=60))
+        GradientMatching(differentiation=route, budget=Budget(steps=30))
         for route in (FrozenDifference(), FrozenDifference(), Tangent())
     ]
     one, two, exact = (attack(seen[0], generator=seeded(0)) for attack in attacks)
@@ -535,9 +548,9 @@ def test_an_attack_by_frozen_differences_is_repeatable_and_follows_the_exact_one
 
 
 def test_stages_open_the_layers_from_the_last_to_the_first():
-    search = GradientMatching(objective=Stepwise(Cosine(), first=0.1, stages=4, until=0.8), budget=Budget(steps=10)).search(
-        victims(COMPACT), generator=seeded(0)
-    )
+    search = GradientMatching(
+        objective=Stepwise(Cosine(), first=0.1, stages=4, until=0.8), budget=Budget(steps=10)
+    ).search(victims(COMPACT), generator=seeded(0))
     seen: list[Any] = []
     while search.outcome is None:
         search.step()

@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leakgauge.attacks.matching import AnisotropicTotalVariation, SignedAdam, inverting_gradients
+from leakgauge.attacks.matching import AnisotropicTotalVariation, Best, SignedAdam, inverting_gradients
 from leakgauge.data import Cifar10, Cifar100
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol import FedAvg
 from leakgauge.reproduce import EXPERIMENTS, SCALES, Experiment, Row, Setting, named_experiment
 from leakgauge.reproduce.experiment import budget_of
-from leakgauge.reproduce.geiping2020 import PUBLISHED, federated_attack, our_attack
+from leakgauge.reproduce.geiping2020 import PUBLISHED, federated_attack
 from leakgauge.reproduce.victims import embedded, in_order
 
 ROWS = [(experiment, row) for experiment in EXPERIMENTS.values() for row in experiment.rows]
@@ -112,7 +112,7 @@ def test_smoke_scale_makes_two_steps_and_one_update() -> None:
 def test_full_scale_has_the_papers_numbers_of_images_and_iterations(name: str, updates: int, steps: int) -> None:
     for label, setting in EXPERIMENTS[f"geiping2020/{name}"].settings("full").items():
         assert setting.updates == updates
-        assert budget_of(setting.attack).steps == (300 if "Euclidean" in label else steps)
+        assert budget_of(setting.attack).steps == (300 * 20 if "Euclidean" in label else steps)
         assert budget_of(setting.attack).seconds is None
 
 
@@ -159,8 +159,12 @@ def test_the_attack_on_local_steps_is_the_same_at_ten_times_the_rate() -> None:
     assert attack.optimiser.schedule == plain.optimiser.schedule  # type: ignore[attr-defined]
 
 
-def test_our_own_recipe_has_a_budget_that_a_scale_can_set() -> None:
-    assert budget_of(our_attack()) is not None
+def test_our_own_recipe_is_marked_as_tuned_on_the_images_of_the_table() -> None:
+    chosen = EXPERIMENTS["geiping2020/table1"]
+    own = [one for one in chosen.rows if one.published is None]
+    assert {type(one.at("full").attack) for one in own} == {Best}
+    assert len(own) == 4
+    assert any("tuned on CIFAR-10 test images 0 to 99" in line for line in chosen.assumptions)
 
 
 def test_an_unknown_experiment_gets_a_suggestion() -> None:

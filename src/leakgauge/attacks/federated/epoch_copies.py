@@ -87,7 +87,7 @@ def _random_kernel(channels: int, incoming: int) -> Tensor:
 
 @dataclass(frozen=True)
 class EpochCopies:
-    """Match a FedAvg update with a copy of the batch per epoch, tied by a prior, and average them [Dimitrov et al., 2022].
+    """Match FedAvg with a copy of the batch per epoch, tied by a prior, and average the copies [Dimitrov et al., 2022].
 
     A client that shuffles visits its examples in another order each epoch, so one batch in a fixed order cannot explain
     its update; copies can, for each epoch may order its own. They are tied because all hold the same images: an
@@ -96,7 +96,7 @@ class EpochCopies:
     left to the attack as it is, as are other clients.
     """
 
-    attack: GradientMatching = GradientMatching()
+    attack: GradientMatching = field(default_factory=GradientMatching)
     tie: PermutationInvariant = field(default_factory=PermutationInvariant)
 
     def __call__(
@@ -139,7 +139,7 @@ class EpochCopies:
 
 
 def merged(copies: Tensor, labels: Tensor) -> Tensor:
-    """The mean of copies ``e n c h w`` in the order of the first, each matched to it within equal labels ``e n (k)``."""
+    """The mean of copies ``e n c h w``, each matched to the first within equal labels ``e n`` or ``e n k``."""
     first = copies[0].flatten(1)
     total = copies[0].clone()
     for copy, own in zip(copies[1:], labels[1:], strict=True):

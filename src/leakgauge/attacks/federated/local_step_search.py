@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Generator, Tensor
@@ -24,18 +24,18 @@ class LocalStepSearch:
     """Try several numbers of local epochs briefly, keep the one that explains the update best, and attack with it.
 
     The number of local steps "could also be found by brute-force" [Geiping et al., 2020, B.1, footnote 2]. Every trial
-    starts from the same images and makes the same number of steps, ``share`` of a full run; what it found is put through
-    its client, and the least distance from the observed update decides. ``judge`` is that distance: one that sees the
+    starts from the same images and makes the same number of steps, ``share`` of a full run; its client is run on what
+    it found, and the least distance from the observed update decides. ``judge`` is that distance: one that sees the
     length of the update tells numbers apart even where the client's path is straight, while the cosine, blind to
-    length, has only the bends to go by. Mini-batches and learning rate are as disclosed, or, where nothing is disclosed,
+    length, has only the bends to go by. Mini-batches and learning rate are as disclosed, or, where nothing is, as in
     ``batch_size`` and ``learning_rate``; a disclosed number of epochs is not used. A client without epochs (FedSGD) is
     left to the attack as it is.
     """
 
-    attack: GradientMatching = GradientMatching()
+    attack: GradientMatching = field(default_factory=GradientMatching)
     epochs: tuple[int, ...] = (1, 2, 5, 10)
     share: float = 0.15
-    judge: Objective = Euclidean()
+    judge: Objective = field(default_factory=Euclidean)
     batch_size: int | None = None
     learning_rate: float | None = None
 
@@ -110,7 +110,7 @@ class LocalStepSearch:
         }
 
     def _trial_steps(self, candidates: dict[int, UpdateObservation], start: Tensor) -> int:
-        """The same for every trial, also under a clock: more epochs cost more time, which must not count against them."""
+        """The same for every trial, also under a clock: that more epochs cost more time must not count against them."""
         budget = _part(self.attack.budget, self.share)
         if budget.seconds is None:
             assert budget.steps is not None

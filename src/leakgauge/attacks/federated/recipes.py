@@ -28,7 +28,7 @@ def surrogate(
     seconds: float | None = None,
     optimiser: OptimiserName = "signed_adam",
 ) -> SurrogateMatching:
-    """One gradient on the client's way, found along with the images: needs no local hyper-parameters [Zhu et al., 2023].
+    """One gradient on the client's way, found along with the images; no hyper-parameters needed [Zhu et al., 2023].
 
     Cosine distance, total variation and a step decay at 3/8, 5/8 and 7/8, as published. The published Adam sees signs
     here, and moves the position at the rate of the pixels, not at its own.
@@ -44,9 +44,9 @@ def epoch_copies(
     seconds: float | None = None,
     optimiser: OptimiserName = "signed_adam",
 ) -> EpochCopies:
-    """A copy of the batch per epoch, for clients that shuffle; ``tie`` holds the copies together [Dimitrov et al., 2022].
+    """A copy of the batch per epoch, for clients that shuffle; ``tie`` is the weight of what holds the copies together.
 
-    Their layers are weighted; here the cosine counts all alike.
+    After Dimitrov et al. [2022], who weigh the layers; here the cosine counts all alike.
     """
     return EpochCopies(_inner(optimiser, tv_weight, steps, restarts, seconds), PermutationInvariant(tie))
 

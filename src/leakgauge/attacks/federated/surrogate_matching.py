@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Generator
 
@@ -19,7 +19,7 @@ from leakgauge.types import Reconstruction
 
 @dataclass(frozen=True)
 class SurrogateMatching:
-    """Match the update by one gradient on all images at w0 - a (w0 - wT), a in [0, 1] found too [Zhu et al., 2023, SME].
+    """Match by one gradient on all images at w0 - a (w0 - wT), where a in [0, 1] is found too [Zhu et al., 2023, SME].
 
     Of the client it needs the number of examples only, neither epochs nor mini-batches nor learning rate, so it works
     where the threat model hides them, and a step costs one gradient however many the client made. What is disclosed of
@@ -29,7 +29,7 @@ class SurrogateMatching:
     is the a that was found.
     """
 
-    attack: GradientMatching = GradientMatching()
+    attack: GradientMatching = field(default_factory=GradientMatching)
 
     def __call__(
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent

@@ -98,13 +98,11 @@ class Cosine(Objective):
         apart = {name: tensor.div_(length).sub_(observed[name] / target) for name, tensor in candidate.items()}
         half = _weighted_square(apart, weights) / 2
         # With unit vectors a, b and D = |a - b|^2 / 2: dD/dg = (a (1 - D) - b) / |g| = ((a - b)(1 - D) - b D) / |g|
-        turns = own > _TINY
-        bend = torch.where(turns, half, 0.0)
-        value = torch.where(turns & (other > _TINY), half, 1.0)
-        return value, {
-            name: tensor.mul_((1 - bend) * weight**2 / length).sub_(
-                observed[name] * (bend * weight**2 / (length * target))
-            )
+        vanishes = (own <= _TINY) | (other <= _TINY)  # neither is true of NaN, which is to stay
+        along = torch.where(vanishes, 0.0, (1 - half) / length)
+        back = torch.where(vanishes, 1.0, half / (length * target))
+        return torch.where(vanishes, 1.0, half), {
+            name: tensor.mul_(weight**2 * along).sub_(observed[name] * (weight**2 * back))
             for weight, (name, tensor) in zip(weights, apart.items(), strict=True)
         }
 
@@ -151,7 +149,7 @@ class Stepwise(Objective):
         return self.objective(candidate, observed)
 
     def at(self, spent: float) -> Objective:
-        stage = min(self.stages, int(spent / self.until * self.stages))
+        stage = min(self.stages, int(spent / self.until * self.stages + 1e-9))  # 0.6 / 0.8 * 4 rounds below 3
         if stage == self.stages:
             return self.objective
         return replace(self.objective, weighting=Latest(self.first + (1 - self.first) * stage / self.stages))
