@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import leakgauge.attacks.analytic
+import leakgauge.attacks.federated
 import leakgauge.attacks.labels
 import leakgauge.attacks.malicious
 import leakgauge.attacks.matching
 from leakgauge.attacks.base import Tick
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.attacks.matching import GradientMatching
 from leakgauge.catalogue import ATTACKS
 from leakgauge.defences import GaussianNoise, Pruning
@@ -29,6 +30,7 @@ NAMESPACE = {
     **vars(leakgauge.attacks.analytic),
     **vars(leakgauge.attacks.labels),
     **vars(leakgauge.attacks.malicious),
+    **vars(leakgauge.attacks.federated),
 }
 CLIENTS = {
     "an MLP and one image": (MLP(hidden=(8,)), 1, "eval"),
@@ -38,10 +40,9 @@ CLIENTS = {
 
 
 def short(attack):
-    """The attack with three steps, if it takes steps."""
-    if isinstance(attack, GradientMatching):
-        return replace(attack, budget=Budget(steps=3), restarts=min(2, attack.restarts))
-    return attack
+    """The attack with three steps and two restarts, if it takes any."""
+    attack = with_budget(attack, Budget(steps=3))
+    return replace(attack, restarts=2) if getattr(attack, "restarts", 1) > 2 else attack
 
 
 @pytest.fixture(params=ATTACKS)

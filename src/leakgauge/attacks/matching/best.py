@@ -14,17 +14,17 @@ from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic, FrozenDifference
 from leakgauge.attacks.matching.engine import trace
-from leakgauge.attacks.matching.engine.layers import MaxPool, Rectifier
+from leakgauge.attacks.matching.engine.layers import Added, MaxPool, Rectifier
 from leakgauge.attacks.matching.objectives import Cosine
 from leakgauge.attacks.matching.optimisers import LBFGS, CosineDecay, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import TotalVariation
 from leakgauge.attacks.matching.search import Search
 from leakgauge.errors import UnsupportedModel
-from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction
 
-Family = Literal["auto", "smooth", "switching"]
+Family = Literal["auto", "smooth", "switching", "residual"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Best:
         return self.search([observation], generator=generator).run(progress)[0]
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
+        known(observations[0].num_examples, "num_examples", needed_by=self)
         recipe = self.recipe(observations[0])
         search = recipe.search(observations, generator=generator)
         search.notes["recipe"] = repr(recipe)  # the record's own repr says only that the best was asked for
@@ -63,10 +64,12 @@ class Best:
                 differentiation=Automatic(),
                 budget=self.budget,
             )
+        # Shortcuts carry the image to every layer: less needs to be assumed, and a start far from grey helps.
+        weight, spread = (1e-4, 0.25) if family == "residual" else (5e-4, 0.1)
         return GradientMatching(
             objective=Cosine(),
-            priors=(TotalVariation(5e-4),),
-            parametrisation=Pixels(spread=0.1),
+            priors=(TotalVariation(weight),),
+            parametrisation=Pixels(spread=spread),
             optimiser=SignedAdam(0.1, CosineDecay()),
             differentiation=FrozenDifference(),
             budget=self.budget,
@@ -81,7 +84,10 @@ def family_of(observation: UpdateObservation) -> Family:
         network = trace(observation.learner, state, images)
     except UnsupportedModel:
         return "switching"
-    return "switching" if any(isinstance(step.layer, Rectifier | MaxPool) for step in network.steps) else "smooth"
+    layers = [step.layer for step in network.steps]
+    if not any(isinstance(layer, Rectifier | MaxPool) for layer in layers):
+        return "smooth"
+    return "residual" if any(isinstance(layer, Added) for layer in layers) else "switching"
 
 
 def best(family: Family = "auto", seconds: float | None = None, steps: int | None = None) -> Best:
