@@ -85,5 +85,5 @@ def test_the_speed_benchmark_reports_every_route_in_training_steps():
     )
     rows = json.loads(ran.stdout)["rows"]
     steps = {row["step"] for row in rows}
-    assert {"training step", "plain", "DoubleBackward", "Tangent", "FiniteDifference"} <= steps
+    assert {"training step", "2020 method", "DoubleBackward", "Tangent", "FrozenDifference"} <= steps
     assert all(row["training_steps"] > 0 for row in rows if "training_steps" in row)

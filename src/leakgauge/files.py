@@ -67,10 +67,11 @@ def read_tensors(source: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file; anything else is refused without being interpreted."""
     try:
         with source.open("rb") as stream:
-            start = stream.read(4)
+            start = stream.read(9)
     except OSError as error:
         raise InvalidFile(f"Cannot read {source}: {error.strerror or error}; check the path.") from error
-    if start.startswith(_PICKLE_STARTS):
+    # A safetensors file begins with the length of its header, whose bytes may be a pickle's; then comes a brace.
+    if start.startswith(_PICKLE_STARTS) and start[8:] != b"{":
         raise InvalidFile(
             f"{source} is a pickled checkpoint, which could run code when opened, so LeakGauge never reads it; "
             "convert it with safetensors.torch.save_file."

@@ -475,3 +475,14 @@ def test_a_writable_folder_is_made_with_its_parents(tmp_path):
     folder = writable_folder(tmp_path / "a" / "b")
     assert folder.is_dir()
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("length", [0x0280, 0x0380, 0x0480])
+def test_a_header_whose_length_reads_like_a_pickle_is_no_pickle(tmp_path, length):
+    # The file begins with the length of its header: 0x480 is written 80 04, as is the start of a pickle.
+    for padding in range(length):
+        write_tensors(tmp_path / "file", {"x": torch.ones(1)}, {"note": "a" * padding})
+        if (tmp_path / "file").read_bytes()[:2] == length.to_bytes(2, "little"):
+            break
+    assert (tmp_path / "file").read_bytes()[:2] == length.to_bytes(2, "little")
+    assert torch.equal(read_tensors(tmp_path / "file")[0]["x"], torch.ones(1))

@@ -18,6 +18,9 @@ from leakgauge.randomness import seeded
 
 _AT_REST = 1e-6
 _SETTLED = 1e-5
+_LOOK_EVERY = 50
+_PROGRESS = 1e-5
+"""L-BFGS has converged when so many steps lower the loss by less than this share of it."""
 
 
 class OptimiserState(Protocol):
@@ -216,6 +219,9 @@ class LBFGSState:
     length: Tensor
     memory: CurvatureMemory
     box: Box | None
+    step: int
+    before: Tensor
+    """The value at the last look for progress."""
 
 
 @dataclass(frozen=True)
@@ -249,6 +255,8 @@ class LBFGS:
             length=torch.ones(restarts, dtype=flat.dtype, device=flat.device),
             memory=CurvatureMemory.empty(self.history, flat),
             box=box,
+            step=0,
+            before=torch.full((restarts,), float("inf"), dtype=flat.dtype, device=flat.device),
         )
 
     def advance(self, state: LBFGSState, loss: Tensor, gradient: Tensor, spent: float) -> LBFGSState:
@@ -276,6 +284,10 @@ class LBFGS:
             direction = torch.where(renew[:, None], self._direction(point, slope, memory, state.box), direction)
         candidate = _project(point + length[:, None] * direction, state.box)
         converged = converged | (candidate == point).all(dim=1) & accepted
+        step, before = state.step + 1, state.before
+        if step % _LOOK_EVERY == 0:
+            converged = converged | (value > (1 - _PROGRESS) * before) & torch.isfinite(before)
+            before = value
         return LBFGSState(
             candidate=torch.where(converged[:, None], point, candidate).view_as(state.candidate),
             converged=converged,
@@ -286,6 +298,8 @@ class LBFGS:
             length=length,
             memory=memory,
             box=state.box,
+            step=step,
+            before=before,
         )
 
     def renewed(self, state: LBFGSState) -> LBFGSState:

@@ -352,9 +352,7 @@ class _Reader:
         source = node.args[0] if node.args else None
         if not isinstance(source, fx.Node) or node.kwargs:
             return None
-        if (node.op == "call_method" and node.target == "size") or (
-            node.target is getattr and node.args[1] == "shape"
-        ):
+        if (node.op == "call_method" and node.target == "size") or (node.target is getattr and node.args[1] == "shape"):
             axis = node.args[1] if node.target == "size" and len(node.args) == 2 else None
             return _Size(source, axis if isinstance(axis, int) else None)
         whole = self.constants.get(source)
