@@ -16,6 +16,7 @@ from leakgauge import AuditResult, Batch, FedAvg, Outcome, Verdict
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.audit import run
 from leakgauge.audit.api import DEFAULT_DEFENCES
+from leakgauge.audit.store import FolderStore
 from leakgauge.defences import Clipping
 from leakgauge.errors import InvalidCase, InvalidFile
 
@@ -291,3 +292,19 @@ def test_an_audit_interrupted_before_its_first_result_is_interrupted(monkeypatch
     monkeypatch.setattr(run, "run_case", interrupted)
     with pytest.raises(KeyboardInterrupt):
         audit()
+
+
+def test_a_result_that_was_kept_is_reported_even_if_the_interruption_came_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = FolderStore.put
+
+    def interrupted(store: FolderStore, record: Any) -> None:
+        original(store, record)
+        if record.defence != "none":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(FolderStore, "put", interrupted)
+    partial = audit(defences=["none", "clipping:max_norm=1"], out=tmp_path / "out")
+    assert not partial.complete
+    assert [row.defence for row in partial.rows] == ["none", "clipping:max_norm=1"]

@@ -136,7 +136,9 @@ def _execute(
         for record in run_cases(cases, metrics, store, progress_of, snapshot_every):
             records.append(record)
     except KeyboardInterrupt:
-        complete = False
+        # From the store: the interruption may have come between keeping the last result and handing it over.
+        records = [record for key in keys[: len(records) + 1] if (record := store.get(key)) is not None]
+        complete = len(records) == len(keys)
         if not records:
             raise
     result = summarise_records(records, metrics, description, complete=complete)

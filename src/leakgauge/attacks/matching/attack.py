@@ -61,7 +61,7 @@ class GradientMatching:
             self.parametrisation,
             len(first.labels),
             seen.image_shape,
-            first.learner.num_classes(first.state, seen.image_shape) if first.labels.is_floating_point() else None,
+            first.labels.shape[1] if isinstance(self.labels, FreeLabels) and seen.labels is None else None,
             isinstance(first.client()[0], StraightLine),
         )
         if any(not _comparable(problem, first) for problem in problems[1:]):
