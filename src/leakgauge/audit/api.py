@@ -137,7 +137,7 @@ def _execute(
             records.append(record)
     except KeyboardInterrupt:
         # From the store: the interruption may have come between keeping the last result and handing it over.
-        records = [record for key in keys[: len(records) + 1] if (record := store.get(key)) is not None]
+        records = [kept for key in keys[: len(records) + 1] if (kept := store.get(key)) is not None]
         complete = len(records) == len(keys)
         if not records:
             raise
