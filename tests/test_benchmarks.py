@@ -14,7 +14,6 @@ import pytest
 import torch
 from scipy import stats
 
-from leakgauge.attacks import matching
 from leakgauge.attacks.matching import AnisotropicTotalVariation, Cosine, SignedAdam, StepDecay
 from leakgauge.errors import InvalidCase
 from leakgauge.models import Compact, Normalisation, build
@@ -28,7 +27,6 @@ baseline, memory, quality = (importlib.import_module(name) for name in ("baselin
 SHAPE = (3, 8, 8)
 MIB = 2**20
 COLOURS = Normalisation(mean=(0.4, 0.5, 0.6), std=(0.2, 0.25, 0.3))
-WITH_BEST = pytest.mark.skipif(not hasattr(matching, "best"), reason="there is no recipe `best` yet")
 
 
 def victim(normalisation: Normalisation = COLOURS, dtype: torch.dtype = torch.float64) -> Any:
@@ -342,7 +340,6 @@ def test_a_baseline_that_was_given_too_few_steps_for_its_seconds_runs_again_with
     assert result["cpu_seconds"] > 0.15
 
 
-@WITH_BEST
 def test_our_best_recipe_is_compared_with_the_baseline_and_its_null(tmp_path, capsys):
     code, out, _ = run("--seconds", 0.3, "--images", 2, "--nulls", 1, "--json", capsys=capsys)
     assert code == 0
