@@ -1,5 +1,6 @@
 """LeakGauge: what a federated-learning update gives away, and which defence stops it at what cost."""
 
+from leakgauge.attacks import labels
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching import best
 from leakgauge.audit.api import audit
@@ -39,6 +40,7 @@ __all__ = [
     "__version__",
     "audit",
     "best",
+    "labels",
     "learner_and_state",
     "observe",
     "read_round",

@@ -7,7 +7,21 @@ from typing import Any
 
 from leakgauge.attacks.analytic import FullyConnected, LinearLayer
 from leakgauge.attacks.federated import epoch_copies, local_step_search, surrogate
-from leakgauge.attacks.labels import IDLG
+from leakgauge.attacks.labels import (
+    IDLG,
+    ILRG,
+    LLG,
+    RLG,
+    ZLG,
+    Alternating,
+    ClassPrior,
+    HeadMatching,
+    MinRow,
+    SoftLabel,
+)
+from leakgauge.attacks.labels import (
+    best as best_labels,
+)
 from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, LabelFlip
 from leakgauge.attacks.matching import (
     best,
@@ -24,8 +38,8 @@ from leakgauge.attacks.matching import (
 )
 from leakgauge.data import Cifar10, Cifar100, Digits, ImageFolder, Mnist, Npz, Photos
 from leakgauge.defences import Clipping, GaussianNoise, LaplaceNoise, NoDefence, Pruning
-from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelRecall
-from leakgauge.models import MLP, Compact, ConvNet, LeNet, ResNet, fcn3, resnet20_4
+from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelCounts, LabelExistence, LabelRecall
+from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
 
 Table = Mapping[str, Callable[..., Any]]
@@ -47,7 +61,17 @@ ATTACKS: Table = {
     "surrogate": surrogate,
     "epoch_copies": epoch_copies,
     "local_step_search": local_step_search,
+    "best_labels": best_labels,
+    "head_matching": HeadMatching,
+    "alternating": Alternating,
+    "ilrg": ILRG,
     "idlg_labels": IDLG,
+    "min_row": MinRow,
+    "llg": LLG,
+    "rlg": RLG,
+    "zlg": ZLG,
+    "soft_label": SoftLabel,
+    "class_prior": ClassPrior,
     "front_layer": FrontLayer,
     "identity_convolutions": IdentityConvolutions,
     "concatenated_input": ConcatenatedInput,
@@ -68,10 +92,12 @@ MODELS: Table = {
     "compact": Compact,
     "convnet": ConvNet,
     "lenet": LeNet,
+    "lenet5": LeNet5,
     "mlp": MLP,
     "fcn3": fcn3,
     "resnet": ResNet,
     "resnet20_4": resnet20_4,
+    "vgg": VGG,
 }
 
 DATASETS: Table = {
@@ -89,6 +115,8 @@ METRICS: Table = {
     "ssim": SSIM,
     "identification": Identification,
     "label_recall": LabelRecall,
+    "label_existence": LabelExistence,
+    "label_counts": LabelCounts,
     "lpips": LPIPS,
 }
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import click
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 from leakgauge.errors import InvalidCase, LeakGaugeError
@@ -156,6 +156,46 @@ def invert(
 
 
 @app.command()
+def labels(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded rounds, as .safetensors.")],
+    model: Annotated[str, typer.Option(help="package.module:factory of the model the updates belong to.")],
+    method: Annotated[list[str] | None, typer.Option(help="Repeatable; a label attack of `leakgauge list`.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples per update, where a file does not say.")] = None,
+    truth: Annotated[
+        list[Path] | None, typer.Option(help=".npz with private `images` and `labels`; once per FILE, in order.")
+    ] = None,
+    seed: SeedOption = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results and a report; without it, none.")] = None,
+    fail_above: LimitOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Restore the labels of recorded updates: which classes a client trained on, and how often."""
+    from leakgauge.audit.api import execute
+    from leakgauge.audit.restoration import DEFAULT_METHOD, Restoration, prepare_restoration
+    from leakgauge.audit.store import check_reachable
+    from leakgauge.report.labels import tables
+    from leakgauge.report.progress import case_progress
+
+    limits = _limits(fail_above)
+    if out is not None:
+        check_reachable(out)
+    prepared = prepare_restoration(
+        Restoration(
+            files=tuple(map(str, files)),
+            model=model,
+            methods=tuple(method or (DEFAULT_METHOD,)),
+            batch_size=batch_size,
+            truths=tuple(map(str, truth or ())),
+            seed=seed or 0,
+        )
+    )
+    _check_limits(limits, prepared)
+    with case_progress(_console(), prepared.cases) as progress_of:
+        result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
+    _finish(result, out, limits, as_json, "labels", tables)
+
+
+@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of an earlier audit.")] = Path("report"),
     fail_above: LimitOption = None,
@@ -257,20 +297,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(0)
 
 
-def _finish(result: Any, out: Path, limits: dict[str, float], as_json: bool, command: str) -> None:
-    """Print the result, then let the exit code say whether a limit was exceeded."""
+def _finish(
+    result: Any,
+    out: Path | None,
+    limits: dict[str, float],
+    as_json: bool,
+    command: str,
+    body: Callable[[Any], RenderableType] | None = None,
+) -> None:
+    """Print the result, its table or another ``body``, then let the exit code say whether a limit was exceeded."""
     from leakgauge.report.terminal import headline, table
 
     # A part of the rows can neither pass nor fail the whole.
     exceeded = result.exceeding(limits) if result.complete else []
     if as_json:
         payload = result.to_json(command)
-        _print_json(command, payload["seed"], payload["rows"], complete=result.complete, exceeded=exceeded)
+        files = {"files": list(result.description["files"])} if "files" in result.description else {}
+        _print_json(command, payload["seed"], payload["rows"], complete=result.complete, exceeded=exceeded, **files)
     else:
         console = Console()
         console.print(f"[bold]{_escape(' '.join(headline(result)))}[/]")
-        console.print(table(result))
-        console.print(f"Report: [bold]{_escape(str((out / 'index.html').resolve()))}[/]", soft_wrap=True)
+        console.print((body or table)(result))
+        if out is not None:
+            console.print(f"Report: [bold]{_escape(str((out / 'index.html').resolve()))}[/]", soft_wrap=True)
     for sentence in exceeded:
         _console().print(f"[bold red]limit exceeded[/] {_escape(sentence)}", soft_wrap=True)
     if not result.complete:
@@ -298,9 +347,18 @@ def _limits(texts: list[str] | None) -> dict[str, float]:
 
 def _check_limits(limits: dict[str, float], prepared: Any) -> None:
     """Refuse, before any attack runs, a limit on what this run cannot measure."""
+    from leakgauge.audit.result import OF_LABELS, labels_given
+
     for name in limits:
+        if name not in prepared.metrics:
+            raise InvalidCase(f"The limit on {name!r} cannot be measured here; choose from {', '.join(OF_LABELS)}.")
         if prepared.metrics[name] is None:
             raise InvalidCase(f"The limit on {name!r} needs LPIPS weights; name their folder with --weights.")
+        if name in OF_LABELS and all(labels_given(case.ledger) for case in prepared.cases):
+            raise InvalidCase(
+                f"The limit on {name!r} needs labels that the attacker is not given; "
+                "choose such a threat model, or add an attack on labels."
+            )
         if any(case.truth is None for case in prepared.cases):
             raise InvalidCase(f"The limit on {name!r} needs the private images to compare with; give --truth.")
 

@@ -35,11 +35,12 @@ from leakgauge.attacks.matching import (
 )
 from leakgauge.attacks.matching.differentiation import Rows, Wanted, plan_evaluation
 from leakgauge.attacks.matching.engine import NetworkGradient, trace
-from leakgauge.attacks.matching.engine.layers import Affine, ChannelAffine
+from leakgauge.attacks.matching.engine.layers import Affine, ChannelAffine, Smooth
+from leakgauge.attacks.matching.engine.layers.activations import SMOOTH, by_autograd
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.defences import Clipping
 from leakgauge.errors import UnsupportedModel
-from leakgauge.models import MLP, Compact, ConvNet, LeNet, ResNet, build
+from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, ResNet, build
 from leakgauge.protocol import FedAvg, FedSGD, LocalUpdate, learner_and_state
 from leakgauge.protocol.local_update import PlainUpdate
 from leakgauge.randomness import seeded
@@ -64,7 +65,7 @@ def _traced_once():
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(differentiation, "trace", once)
+        patch.setattr(differentiation.sweeps, "trace", once)
         yield
 
 
@@ -444,6 +445,31 @@ def test_the_sweeps_through_any_convolution_are_autograds(
     every_derivative_is_autograds(*posed(unsettled(Between(something))), bits)
 
 
+@pytest.mark.parametrize("name", SMOOTH)
+def test_the_two_derivatives_of_an_activation_are_autograds_far_into_its_tails(name):
+    x = torch.linspace(-12, 12, 2401, dtype=torch.float64)
+    layer = SMOOTH[name]
+    y = layer.function(x)
+    for ours, expected in zip(layer.derivatives(x, y), by_autograd(layer.function).derivatives(x, y), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
+
+
+def test_the_two_derivatives_of_gelu_are_those_of_x_times_the_normal_distribution():
+    x = torch.linspace(-12, 12, 2401, dtype=torch.float64)
+    normal = torch.distributions.Normal(torch.zeros((), dtype=torch.float64), 1)
+    density = normal.log_prob(x).exp()
+    first, second = SMOOTH["gelu"].derivatives(x, functional.gelu(x))
+    torch.testing.assert_close(first, normal.cdf(x) + x * density, rtol=0, atol=1e-12)
+    torch.testing.assert_close(second, density * (2 - x * x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_only_the_exact_gelu_is_taken_in_closed_form(approximate):
+    case, images = posed(unsettled(nn.Sequential(nn.Flatten(), nn.Linear(243, CLASSES), nn.GELU(approximate))))
+    (smooth,) = (step.layer for step in trace(case.learner, case.state, images).steps if isinstance(step.layer, Smooth))
+    assert (smooth is SMOOTH["gelu"]) == (approximate == "none")
+
+
 class Everything(nn.Module):
     """Branches, sums and joins over the image itself, which is read three times."""
 
@@ -651,7 +677,7 @@ def test_what_the_sweeps_do_not_know_is_refused_and_differentiated_by_autograd(n
     assert message.startswith("The tangent sweeps ")
     assert message.endswith("; use DoubleBackward().")
     assert "\n" not in message
-    monkeypatch.setattr(differentiation, "_WORTH_SWEEPING", 0)
+    monkeypatch.setattr(differentiation.automatic, "_WORTH_SWEEPING", 0)
     assert Automatic().resolve(case, images) == DoubleBackward()
     if name not in IRREPRODUCIBLE:
         assert error(Automatic().one(case, images).gradient, plain(case, images)[1]) < EXACT
@@ -694,7 +720,7 @@ def test_a_loss_the_sweeps_cannot_differentiate_is_left_to_autograd(make, loss, 
     case, images = posed(unsettled(make()), loss=loss)
     with pytest.raises(UnsupportedModel, match=r"^The tangent sweeps [^\n]*; use DoubleBackward\(\)\.$"):
         Tangent().resolve(case, images)
-    monkeypatch.setattr(differentiation, "_WORTH_SWEEPING", 0)
+    monkeypatch.setattr(differentiation.automatic, "_WORTH_SWEEPING", 0)
     assert Automatic().resolve(case, images) == DoubleBackward()
 
 
@@ -715,7 +741,7 @@ def test_a_gradient_that_is_nothing_but_rounding_does_not_speak_against_the_swee
     # In train mode the bias of a convolution before BatchNorm has no gradient; float32 leaves noise in its place.
     module = build(ConvNet(width=4), SHAPE, CLASSES, seed=0)
     seen = attacked(module, examples(4, SHAPE), mode="train")
-    case, images = GradientMatching().problem(seen), examples(4, SHAPE, seed=1).images
+    case, images = GradientMatching().problem(seen, generator=torch.Generator()), examples(4, SHAPE, seed=1).images
     assert Tangent().resolve(case, images) == Tangent()
 
 
@@ -960,6 +986,7 @@ def test_compact_is_swept_as_every_model_of_the_catalogue():
         ConvNet(width=2),
         ConvNet(width=2, padding="circular"),
         MLP(hidden=(8,)),
+        VGG(11, width=2, batch_norm=True, dropout=0.5),
     ):
         case, images = posed(unsettled(build(factory, SHAPE, CLASSES, seed=0)))
         assert Tangent().resolve(case, images) == Tangent()

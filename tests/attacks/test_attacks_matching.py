@@ -103,7 +103,7 @@ def tiny(attacked, examples, **options):
 
 
 def own_loss(attack: GradientMatching, seen, images: Tensor) -> float:
-    problem = attack.problem(seen)
+    problem = attack.problem(seen, generator=torch.Generator())
     penalty = sum(float(prior(images[None])) for prior in attack.priors)
     return float(problem.distance(problem.update(images)).detach()) + penalty
 
@@ -254,25 +254,29 @@ def test_a_loss_that_is_not_finite_from_the_start_is_an_outcome_not_an_image(res
 def test_labels_are_restored_where_they_are_hidden_and_taken_where_they_are_given(attacked, examples):
     truth = examples(2).labels.tolist()
     given, restored = (
-        GradientMatching().problem(tiny(attacked, examples, threat_model=name)).labels.tolist()
+        GradientMatching()
+        .problem(tiny(attacked, examples, threat_model=name), generator=torch.Generator())
+        .labels.tolist()
         for name in ("informed", "honest_but_curious")
     )
     assert given == truth
     assert restored == sorted(truth)
     with pytest.raises(MissingKnowledge, match="`labels`"):
-        GradientMatching(labels=None).problem(tiny(attacked, examples, threat_model="honest_but_curious"))
+        GradientMatching(labels=None).problem(
+            tiny(attacked, examples, threat_model="honest_but_curious"), generator=torch.Generator()
+        )
 
 
 def test_a_client_in_train_mode_is_attacked_in_train_mode(attacked, examples):
     batch = examples(2, (3, 9, 9), dtype=torch.float64)
     seen = attacked(build(ConvNet(width=2), (3, 9, 9), 5, seed=0).double(), batch, mode="train")
-    problem = GradientMatching(objective=Euclidean()).problem(seen)
+    problem = GradientMatching(objective=Euclidean()).problem(seen, generator=torch.Generator())
     assert float(problem.distance(problem.update(batch.images))) == 0
 
 
 def test_noise_leaves_a_loss_at_the_truth_that_restarts_cannot_remove(attacked, examples):
     seen = tiny(attacked, examples, defence=GaussianNoise(0.1))
-    problem = GradientMatching(objective=Cosine()).problem(seen)
+    problem = GradientMatching(objective=Cosine()).problem(seen, generator=torch.Generator())
     assert float(problem.distance(problem.update(examples(2, dtype=torch.float64).images))) > 1e-3
 
 

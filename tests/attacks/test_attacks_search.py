@@ -267,7 +267,7 @@ def replace_clock(attack: GradientMatching) -> GradientMatching:
 
 
 def loss_of(attack: GradientMatching, seen: UpdateObservation, images: Tensor, spent: float) -> float:
-    problem = attack.problem(seen)
+    problem = attack.problem(seen, generator=torch.Generator())
     update = problem.update(images)
     active = [prior.at(spent) for prior in attack.priors]
     penalty = sum(float(prior(images[None])) for prior in active if prior is not None)
@@ -387,7 +387,7 @@ def test_the_gradient_in_everything_unknown_is_autograds(unknown, route, paramet
     search = attack.search([seen], generator=seeded(0))
     search.run()
     ((losses, gradient),) = optimiser.told
-    problem = attack.problem(seen)
+    problem = attack.problem(seen, generator=torch.Generator())
     leaf = search.state.candidate.clone().requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
     for row in range(2):

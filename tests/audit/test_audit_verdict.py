@@ -247,6 +247,7 @@ def test_the_json_of_a_result_holds_every_number_and_no_nan(make_record: MakeRec
         "interval": [None, None],
         "count": 0,
         "null": {"mean": None, "interval": [None, None], "count": 0},
+        "guess": None,
         "higher_is_leakier": True,
         "unit": "",
     }

@@ -11,12 +11,33 @@ import torch
 from skimage.data import astronaut
 from torch import Tensor
 
-from leakgauge.metrics import LPIPS, PSNR, SSIM, Comparison, Identification, LabelRecall, Metric, align
+from leakgauge.metrics import (
+    LPIPS,
+    PSNR,
+    SSIM,
+    Comparison,
+    Identification,
+    LabelCounts,
+    LabelExistence,
+    LabelRecall,
+    Metric,
+    align,
+)
 from leakgauge.metrics.lpips import _NETWORKS, _feature_shapes, _head_shapes
 from leakgauge.types import Batch, Outcome, Reconstruction
 
 SIDE = 32
-EXTREMES = {"psnr": 200.0, "ssim": 1.0, "lpips_alex": 0.0, "identification": 1.0, "label_recall": 1.0}
+EXTREMES = {
+    "psnr": 200.0,
+    "ssim": 1.0,
+    "lpips_alex": 0.0,
+    "identification": 1.0,
+    "label_recall": 1.0,
+    "label_existence": 1.0,
+    "label_counts": 1.0,
+}
+PER_BATCH = ("label_existence", "label_counts")
+CLASSES = 10
 
 
 def patches() -> Tensor:
@@ -47,7 +68,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=EXTREMES)
 def metric(request: pytest.FixtureRequest, weights: Path) -> Metric:
-    metrics: list[Metric] = [PSNR(), SSIM(), LPIPS("alex", str(weights)), Identification(), LabelRecall()]
+    of_labels: list[Metric] = [LabelRecall(), LabelExistence(), LabelCounts()]
+    metrics: list[Metric] = [PSNR(), SSIM(), LPIPS("alex", str(weights)), Identification(), *of_labels]
     return {metric.name: metric for metric in metrics}[request.param]
 
 
@@ -58,7 +80,7 @@ def image_metric(request: pytest.FixtureRequest, weights: Path) -> Metric:
 
 
 def compare(images: Tensor | None, labels: Tensor | None = None, truth: Batch = TRUTH) -> Comparison:
-    return align(Reconstruction(images, labels, Outcome.SOLVED), truth, DISTRACTORS)
+    return align(Reconstruction(images, labels, Outcome.SOLVED), truth, DISTRACTORS, CLASSES)
 
 
 def leakage(metric: Metric, scores: Tensor) -> Tensor:
@@ -120,15 +142,16 @@ def test_a_row_is_scored_the_same_alone_and_in_a_batch(image_metric: Metric) -> 
         assert torch.allclose(alone, together[one], rtol=1e-5)
 
 
-def test_scores_are_float64_one_per_private_example(metric: Metric) -> None:
+def test_scores_are_float64_one_per_private_example_or_one_per_batch(metric: Metric) -> None:
     scores = metric(compare(TRUTH.images[:3], TRUTH.labels))
     assert scores.dtype == torch.float64
-    assert scores.shape == (8,)
+    assert scores.shape == ((1,) if metric.name in PER_BATCH else (8,))
+    assert metric(compare(None)).shape == scores.shape
 
 
-def test_an_empty_batch_has_no_scores(metric: Metric) -> None:
+def test_an_empty_batch_has_no_scores_per_example(metric: Metric) -> None:
     empty = compare(TRUTH.images, TRUTH.labels, truth=TRUTH[:0])
-    assert metric(empty).shape == (0,)
+    assert metric(empty).shape == ((1,) if metric.name in PER_BATCH else (0,))
 
 
 def test_scoring_touches_neither_its_input_nor_global_randomness(metric: Metric) -> None:

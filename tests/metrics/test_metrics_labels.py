@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from leakgauge.metrics import Comparison, LabelRecall
+from leakgauge.metrics import Comparison, LabelCounts, LabelExistence, LabelRecall, Metric, class_counts
 
 LABELS = st.lists(st.integers(0, 4), max_size=12)
 
@@ -17,6 +17,12 @@ def recall(true: Tensor, restored: Tensor | None) -> list[float]:
     images = torch.zeros(len(true), 1, 1, 1)
     scores: list[float] = LabelRecall()(Comparison(images, images, None, true, restored)).tolist()
     return scores
+
+
+def share(metric: Metric, true: Tensor, restored: Tensor | None, num_classes: int | None = 5) -> float:
+    images = torch.zeros(len(true), 1, 1, 1)
+    (score,) = metric(Comparison(images, images, None, true, restored, num_classes=num_classes)).tolist()
+    return float(score)
 
 
 def classes(labels: list[int]) -> Tensor:
@@ -57,3 +63,41 @@ def test_class_probabilities_count_as_their_likeliest_class() -> None:
     soft = torch.tensor([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]])
     assert recall(soft, classes([1, 2])) == [1.0, 0.0]
     assert recall(classes([0, 2]), soft) == [1.0, 0.0]
+    assert share(LabelCounts(), soft, classes([0, 1]), 3) == 1.0
+    assert share(LabelExistence(), classes([2, 2]), soft, 3) == 0.0
+
+
+@given(true=LABELS, restored=LABELS)
+def test_existence_and_counts_are_shares_of_all_classes_absent_ones_included(
+    true: list[int], restored: list[int]
+) -> None:
+    right = [(true.count(one) > 0) == (restored.count(one) > 0) for one in range(5)]
+    assert share(LabelExistence(), classes(true), classes(restored)) == pytest.approx(sum(right) / 5)
+    exact = [true.count(one) == restored.count(one) for one in range(5)]
+    assert share(LabelCounts(), classes(true), classes(restored)) == pytest.approx(sum(exact) / 5)
+
+
+@given(true=LABELS, restored=LABELS)
+def test_an_exact_count_implies_the_right_presence(true: list[int], restored: list[int]) -> None:
+    pair = (classes(true), classes(restored))
+    assert share(LabelCounts(), *pair) <= share(LabelExistence(), *pair)
+
+
+@given(true=st.lists(st.integers(0, 4), min_size=1, max_size=12), restored=LABELS)
+def test_all_counts_right_is_the_same_as_all_labels_restored_and_none_too_many(
+    true: list[int], restored: list[int]
+) -> None:
+    perfect = share(LabelCounts(), classes(true), classes(restored)) == 1.0
+    assert perfect == (all(recall(classes(true), classes(restored))) and len(true) == len(restored))
+
+
+@pytest.mark.parametrize("metric", [LabelExistence(), LabelCounts()])
+def test_without_restored_labels_or_the_number_of_classes_nothing_is_measured(metric: Metric) -> None:
+    assert share(metric, classes([1]), None) != share(metric, classes([1]), None)  # NaN
+    assert torch.tensor(share(metric, classes([1]), classes([1]), None)).isnan()
+    assert share(metric, classes([1]), classes([1])) == 1.0
+
+
+def test_labels_beyond_the_classes_of_the_model_are_not_counted() -> None:
+    assert class_counts(classes([0, 2, 2, 7]), 4).tolist() == [1, 0, 2, 0]
+    assert class_counts(classes([]), 2).tolist() == [0, 0]

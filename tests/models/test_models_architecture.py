@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,20 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from leakgauge.models import MLP, Compact, ConvNet, LeNet, ModelFactory, ResNet, build, fcn3, lenet_zhu, resnet20_4
+from leakgauge.models import (
+    MLP,
+    VGG,
+    Compact,
+    ConvNet,
+    LeNet,
+    LeNet5,
+    ModelFactory,
+    ResNet,
+    build,
+    fcn3,
+    lenet_zhu,
+    resnet20_4,
+)
 from leakgauge.types import ImageShape
 
 CIFAR: ImageShape = (3, 32, 32)
@@ -33,17 +47,19 @@ def parameters(factory: ModelFactory, image_shape: ImageShape = CIFAR, num_class
 
 
 # The counts that the public CIFAR implementations of He et al. (2016) print; depth 152 is not published in this form.
-@pytest.mark.parametrize(("depth", "published"), [(18, 11_173_962), (34, 21_282_122), (50, 23_520_842)])
+@pytest.mark.parametrize(
+    ("depth", "published"), [(18, 11_173_962), (34, 21_282_122), (50, 23_520_842), (101, 42_512_970)]
+)
 def test_resnet_on_cifar10_has_the_published_number_of_parameters(depth, published):
     assert parameters(ResNet(depth)) == published
 
 
-@pytest.mark.parametrize(("depth", "layers"), [(18, 18), (20, 20), (32, 32), (34, 34), (50, 50), (152, 152)])
-def test_resnet_depth_counts_the_layers_on_the_longest_path(depth, layers):
+@pytest.mark.parametrize("depth", [18, 20, 32, 34, 50, 101, 152])
+def test_resnet_depth_counts_the_layers_on_the_longest_path(depth):
     with torch.device("meta"):
         module = ResNet(depth, base_width=1)(CIFAR, 10)
     weighted = [name for name, layer in module.named_modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
-    assert sum("shortcut" not in name for name in weighted) == layers
+    assert sum("shortcut" not in name for name in weighted) == depth
 
 
 def test_resnet_20_4_has_the_count_of_its_three_stages():
@@ -78,6 +94,130 @@ def test_lenet_has_the_count_of_its_convolutions_and_768_features(convolutions):
 
 def test_lenet_zhu_has_three_convolutions():
     assert lenet_zhu() == LeNet(activation="sigmoid", convolutions=3, initial_range=0.5)
+
+
+# The 60 000 of LeCun et al. (1998) with every map of the second convolution joined to every map of the first, as today.
+@pytest.mark.parametrize(
+    ("image_shape", "count"), [(MNIST, 61_706), ((1, 32, 32), 61_706), (CIFAR, 62_006)], ids=["28", "32", "colour"]
+)
+def test_lenet5_has_the_published_number_of_parameters(image_shape, count):
+    assert parameters(LeNet5(), image_shape) == count
+
+
+def test_lenet5_has_the_shapes_of_lecun_et_al_fig_2_on_28_pixels_and_on_32():
+    for side in (28, 32):
+        sizes = {name: shape[1:] for name, shape in output_shapes(LeNet5(), (1, side, side)).items()}
+        maps = [(6, 28, 28), (6, 14, 14), (16, 10, 10), (16, 5, 5)]
+        assert [sizes[name] for name in ("conv1", "pool1", "conv2", "pool2")] == maps
+        assert [sizes[name] for name in ("linear1", "linear2", "head")] == [(120,), (84,), (10,)]
+
+
+# The counts that the public CIFAR implementations of Simonyan & Zisserman (2015) print: BatchNorm and one linear layer.
+@pytest.mark.parametrize(("depth", "published"), [(11, 9_231_114), (13, 9_416_010), (16, 14_728_266), (19, 20_040_522)])
+def test_vgg_on_cifar10_has_the_published_number_of_parameters(depth, published):
+    assert parameters(VGG(depth, hidden=(), batch_norm=True)) == published
+
+
+# 133, 133, 138 and 144 million in the paper's table 2; to the unit in torchvision's.
+@pytest.mark.parametrize(
+    ("depth", "published"), [(11, 132_863_336), (13, 133_047_848), (16, 138_357_544), (19, 143_667_240)]
+)
+def test_vgg_on_imagenet_has_the_published_number_of_parameters(depth, published):
+    assert parameters(VGG(depth, hidden=(4096, 4096)), (3, 224, 224), 1000) == published
+
+
+@pytest.mark.parametrize("depth", [11, 13, 16, 19])
+def test_vgg_depth_counts_its_weighted_layers(depth):
+    with torch.device("meta"):
+        module = VGG(depth, width=1)(CIFAR, 10)
+    assert sum(isinstance(layer, nn.Conv2d | nn.Linear) for layer in module) == depth
+
+
+def test_vgg_halves_the_image_five_times_as_long_as_there_are_two_pixels():
+    for side, pools, left in ((224, 5, 7), (64, 5, 2), (32, 5, 1), (16, 4, 1), (9, 3, 1), (1, 0, 1)):
+        shapes = output_shapes(VGG(11, width=1), (3, side, side))
+        assert sum(name.startswith("pool") for name in shapes) == pools
+        assert shapes["flatten"] == (2, 8 * left * left)
+
+
+@pytest.mark.parametrize(("make", "norms"), [(LeNet5, 2), (VGG, 13)])
+def test_batch_norm_follows_each_convolution_when_asked_for(make, norms):
+    for asked in (False, True):
+        with torch.device("meta"):
+            layers = list(make(batch_norm=asked)(CIFAR, 10))
+        kinds = [type(after) for before, after in pairwise(layers) if isinstance(before, nn.Conv2d)]
+        assert kinds == [nn.BatchNorm2d if asked else nn.ReLU] * norms
+        assert sum(isinstance(layer, nn.BatchNorm2d) for layer in layers) == norms * asked
+
+
+@pytest.mark.parametrize(
+    ("factory", "sites"),
+    [(LeNet5(dropout=0.3), ["linear1", "linear2", "head"]), (VGG(11, width=1, dropout=0.3), ["linear2", "head"])],
+    ids=["LeNet5", "VGG"],
+)
+def test_dropout_feeds_the_linear_layers_when_asked_for(factory, sites):
+    with torch.device("meta"):
+        layers, plain = list(factory(CIFAR, 10).named_children()), type(factory)()(CIFAR, 10)
+    fed = [after for (_, before), (after, _) in pairwise(layers) if isinstance(before, nn.Dropout)]
+    assert fed == sites
+    assert {layer.p for _, layer in layers if isinstance(layer, nn.Dropout)} == {0.3}
+    assert not any(isinstance(layer, nn.Dropout) for layer in plain)
+
+
+@pytest.mark.parametrize("make", [LeNet5, partial(VGG, 11, 1)])
+def test_without_bias_the_head_alone_has_none(make):
+    with torch.device("meta"):
+        module = make(bias=False)(CIFAR, 10)
+    names = {name for name, _ in module.named_parameters()}
+    assert "head.bias" not in names
+    assert {name.removesuffix("weight") + "bias" for name in names if "weight" in name} - names == {"head.bias"}
+
+
+@pytest.mark.parametrize("factory", [LeNet5(), VGG(11, width=16)], ids=repr)
+def test_convolutions_start_with_variance_two_over_fan_out(factory):
+    for layer in build(factory, CIFAR, 10, seed=0):
+        if isinstance(layer, nn.Conv2d):
+            fan_out = layer.out_channels * layer.weight[0, 0].numel()
+            n = layer.weight.numel()
+            # The variance of n normal draws is off by sqrt(2 / n), three times that at most.
+            assert layer.weight.var().item() * fan_out / 2 == pytest.approx(1, abs=3 * (2 / n) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        LeNet5(),
+        LeNet5(activation="sigmoid", bias=False),
+        LeNet5(batch_norm=True),
+        VGG(11, width=8),
+        VGG(16, width=8, hidden=(), batch_norm=True),
+        VGG(19, width=8),
+    ],
+    ids=repr,
+)
+def test_no_parameter_of_an_untrained_network_is_without_gradient(factory):
+    module = build(factory, CIFAR, 10, seed=0).eval()
+    loss = cross_entropy(module(torch.rand(4, *CIFAR, generator=torch.Generator().manual_seed(1))), torch.arange(4))
+    norms = torch.stack([gradient.norm() for gradient in torch.autograd.grad(loss, list(module.parameters()))])
+    assert norms.min() > 1e-5 * norms.max()
+
+
+def test_only_the_start_of_he_et_al_lets_the_image_reach_the_gradient_of_a_deep_vgg():
+    def change_between_images(reset: bool) -> float:
+        module = build(VGG(19, width=4), CIFAR, 10, seed=0)
+        if reset:
+            torch.manual_seed(0)
+            for layer in module:
+                if isinstance(layer, nn.Conv2d):
+                    layer.reset_parameters()
+        gradients = []
+        for image in torch.rand(2, 1, *CIFAR, generator=torch.Generator().manual_seed(1)):
+            loss = cross_entropy(module(image), torch.tensor([1]))
+            gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))]))
+        return float((gradients[0] - gradients[1]).norm() / gradients[0].norm())
+
+    assert change_between_images(True) < 1e-3
+    assert change_between_images(False) > 1e-2
 
 
 def test_fcn3_on_mnist_has_the_shapes_of_ma_et_al_table_2():
@@ -141,6 +281,16 @@ def test_circular_resnet_cannot_tell_images_shifted_by_its_total_stride(depth):
     module = build(ResNet(depth, base_width=2, padding="circular"), (3, 16, 16), 5, seed=0).double().eval()
     images = torch.rand(2, 3, 16, 16, dtype=torch.float64)
     torch.testing.assert_close(module(roll(images, 8, -8)), module(images))
+
+
+def output_shapes(factory: ModelFactory, image_shape: ImageShape) -> dict[str, tuple[int, ...]]:
+    """What each layer gives for two images, without computing it."""
+    with torch.device("meta"):
+        x, shapes = torch.rand(2, *image_shape), {}
+        for name, layer in factory(image_shape, 10).named_children():
+            x = layer(x)
+            shapes[name] = tuple(x.shape)
+    return shapes
 
 
 def convnet_before_its_first_pool(padding: str) -> tuple[nn.Module, torch.Tensor]:

@@ -15,9 +15,11 @@ from torch.nn.functional import cross_entropy
 import leakgauge.models
 from leakgauge.models import (
     MLP,
+    VGG,
     Compact,
     ConvNet,
     LeNet,
+    LeNet5,
     ModelFactory,
     Normalisation,
     ResNet,
@@ -38,6 +40,10 @@ SMALL: tuple[ModelFactory, ...] = (
     MLP(hidden=(7, 5)),
     MLP(hidden=(), bias=False),
     Compact(width=3),
+    LeNet5(),
+    LeNet5(activation="elu", batch_norm=True, bias=False),
+    VGG(depth=11, width=2, hidden=()),
+    VGG(depth=16, width=2, hidden=(6,), batch_norm=True, activation="gelu"),
 )
 every_model = pytest.mark.parametrize("factory", SMALL, ids=repr)
 
@@ -55,28 +61,33 @@ def _one_thread() -> Iterator[None]:
 @settings(max_examples=5, deadline=None)
 @given(
     channels=st.integers(1, 4),
-    height=st.integers(9, 21),
-    width=st.integers(9, 21),
+    height=st.integers(0, 12),
+    width=st.integers(0, 12),
     num_classes=st.integers(2, 12),
     examples=st.integers(1, 3),
 )
-def test_any_image_from_9_by_9_gives_one_logit_per_class(factory, channels, height, width, num_classes, examples):
+def test_any_image_from_the_smallest_on_gives_one_logit_per_class(
+    factory, channels, height, width, num_classes, examples
+):
+    smallest = 12 if isinstance(factory, LeNet5) else 9
+    height, width = smallest + height, smallest + width
     # The meta device follows the shapes through every layer without computing.
     with torch.device("meta"):
-        module = build(factory, (channels, height, width), num_classes, seed=0)
+        module = build(factory, (channels, height, width), num_classes, seed=0).eval()
         assert module(torch.rand(examples, channels, height, width)).shape == (examples, num_classes)
 
 
 @pytest.mark.parametrize(
-    "factory", [LeNet(), MLP((3,)), Compact(2), ResNet(18, 2), ResNet(20, 2, padding="circular")], ids=repr
+    "factory", [LeNet(), MLP((3,)), Compact(2), ResNet(18, 2), ResNet(20, 2, padding="circular"), VGG(11, 2)], ids=repr
 )
-def test_without_pooling_a_single_pixel_is_enough(factory):
+def test_where_no_pool_must_run_a_single_pixel_is_enough(factory):
     assert build(factory, (1, 1, 1), 2, seed=0).eval()(torch.rand(1, 1, 1, 1)).shape == (1, 2)
 
 
-@pytest.mark.parametrize(
-    "factory", [*SMALL, LeNet(), ConvNet(), ResNet(), MLP(), Compact(), fcn3(), lenet_zhu(), resnet20_4()], ids=repr
-)
+DEFAULTS = (LeNet(), LeNet5(), ConvNet(), ResNet(), VGG(), MLP(), Compact(), fcn3(), lenet_zhu(), resnet20_4())
+
+
+@pytest.mark.parametrize("factory", [*SMALL, *DEFAULTS], ids=repr)
 def test_repr_evaluates_back_to_the_same_configuration(factory):
     restored = eval(repr(factory), vars(leakgauge.models))  # noqa: S307 - the theorem is about eval, the text is ours
     assert restored == factory
@@ -85,7 +96,7 @@ def test_repr_evaluates_back_to_the_same_configuration(factory):
 
 @every_model
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(factory):
-    first, again, other = (build(factory, (3, 9, 9), 4, seed=seed) for seed in (5, 5, 6))
+    first, again, other = (build(factory, (3, 12, 12), 4, seed=seed) for seed in (5, 5, 6))
     assert all(torch.equal(left, right) for left, right in zip(first.parameters(), again.parameters(), strict=True))
     assert not torch.equal(first.head.weight, other.head.weight)
 
@@ -93,7 +104,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(factory):
 @every_model
 def test_building_leaves_the_global_generator_untouched(factory):
     before = torch.random.get_rng_state()
-    build(factory, (3, 9, 9), 4, seed=5)
+    build(factory, (3, 12, 12), 4, seed=5)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -101,24 +112,24 @@ def test_building_leaves_the_global_generator_untouched(factory):
 def test_calling_the_factory_draws_from_the_global_generator(factory):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
-        module = factory((3, 9, 9), 4)
-    assert torch.equal(module.head.weight, build(factory, (3, 9, 9), 4, seed=5).head.weight)
+        module = factory((3, 12, 12), 4)
+    assert torch.equal(module.head.weight, build(factory, (3, 12, 12), 4, seed=5).head.weight)
 
 
 @every_model
 def test_a_model_fed_pixels_equals_its_body_fed_normalised_pixels(factory):
     mean, std = (0.1, 0.4, 0.9), (0.2, 0.3, 0.5)
-    module = build(factory, (3, 9, 9), 4, seed=0, normalisation=Normalisation(mean, std)).double().eval()
-    pixels = torch.rand(2, 3, 9, 9, dtype=torch.float64, generator=seeded(1))
+    module = build(factory, (3, 12, 12), 4, seed=0, normalisation=Normalisation(mean, std)).double().eval()
+    pixels = torch.rand(2, 3, 12, 12, dtype=torch.float64, generator=seeded(1))
     by_hand = (pixels - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
     torch.testing.assert_close(module(pixels), module[1:](by_hand))
 
 
 @every_model
 def test_no_layer_works_in_place(factory):
-    module = build(factory, (3, 9, 9), 4, seed=0).double()
+    module = build(factory, (3, 12, 12), 4, seed=0).double()
     assert not any(getattr(layer, "inplace", False) for layer in module.modules())
-    pixels = torch.rand(2, 3, 9, 9, dtype=torch.float64, generator=seeded(1))
+    pixels = torch.rand(2, 3, 12, 12, dtype=torch.float64, generator=seeded(1))
     before = pixels.clone()
     module(pixels)
     assert torch.equal(pixels, before)
@@ -126,19 +137,19 @@ def test_no_layer_works_in_place(factory):
 
 @every_model
 def test_every_parameter_belongs_to_a_layer_that_runs_exactly_once(factory):
-    module = build(factory, (3, 9, 9), 4, seed=0).double()
+    module = build(factory, (3, 12, 12), 4, seed=0).double()
     calls: list[nn.Module] = []
     leaves = [layer for layer in module.modules() if not list(layer.children())]
     for layer in leaves:
         layer.register_forward_hook(lambda layer, args, output: calls.append(layer))
-    module(torch.rand(2, 3, 9, 9, dtype=torch.float64))
+    module(torch.rand(2, 3, 12, 12, dtype=torch.float64))
     assert sorted(map(id, calls)) == sorted(map(id, leaves))
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @every_model
 def test_the_derivative_of_a_gradient_matching_loss_equals_a_finite_difference(factory, training):
-    module = build(factory, (2, 11, 11), 3, seed=0).double().train(training)
+    module = build(factory, (2, 12, 12), 3, seed=0).double().train(training)
     params = {name: tensor.detach().requires_grad_() for name, tensor in module.named_parameters()}
     labels = torch.tensor([0, 2])
 
@@ -149,7 +160,7 @@ def test_the_derivative_of_a_gradient_matching_loss_equals_a_finite_difference(f
         gradient = torch.autograd.grad(loss, list(params.values()), create_graph=True)
         return torch.stack([tensor.square().sum() for tensor in gradient]).sum()
 
-    images = torch.rand(2, 2, 11, 11, dtype=torch.float64, generator=seeded(1)).requires_grad_()
+    images = torch.rand(2, 2, 12, 12, dtype=torch.float64, generator=seeded(1)).requires_grad_()
     direction = torch.randn(images.shape, dtype=torch.float64, generator=seeded(2))
     (derivative,) = torch.autograd.grad(matching_loss(images), images)
     assert torch.isfinite(derivative).all()
@@ -157,6 +168,14 @@ def test_the_derivative_of_a_gradient_matching_loss_equals_a_finite_difference(f
     step = 1e-7
     slope = (matching_loss(images + step * direction) - matching_loss(images - step * direction)) / (2 * step)
     torch.testing.assert_close((derivative * direction).sum(), slope, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("image_shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)], ids=str)
+@pytest.mark.parametrize("factory", DEFAULTS, ids=repr)
+def test_every_model_serves_1000_classes_grey_and_larger_images(factory, image_shape):
+    with torch.device("meta"):
+        module = build(factory, image_shape, 1000, seed=0)
+        assert module(torch.rand(2, *image_shape)).shape == (2, 1000)
 
 
 def seeded(seed: int) -> torch.Generator:

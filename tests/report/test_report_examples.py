@@ -14,7 +14,7 @@ from leakgauge.audit.plan import Plan
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.result import AuditResult, Verdict, summarise_records
 from leakgauge.audit.run import Metrics
-from leakgauge.metrics import PSNR, SSIM, Identification, LabelRecall
+from leakgauge.metrics import LABEL_METRICS, PSNR, SSIM, Identification, expected_guess
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome
 
@@ -22,7 +22,7 @@ METRICS: Metrics = {
     "psnr": PSNR(),
     "ssim": SSIM(),
     "identification": Identification(),
-    "label_recall": LabelRecall(),
+    **{metric.name: metric for metric in LABEL_METRICS},
     "lpips_alex": None,
     "lpips_vgg": None,
 }
@@ -85,6 +85,32 @@ def record(defence: str = "none", hits: int | None = 8, size: int = 8, **changes
         ),
     )
     return replace(made, **changes)
+
+
+def labelled(
+    true: Sequence[int] | None,
+    restored: Sequence[int],
+    defence: str = "none",
+    attack: str = "label_attack",
+    **changes: Any,
+) -> Record:
+    """One case of an attack on labels, by the counts per class; without the truth it is not scored."""
+    scores: dict[str, tuple[float, ...]] = {}
+    if true is not None:
+        hits = sum(map(min, true, restored))
+        scores = {
+            "label_recall": (1.0,) * hits + (0.0,) * (sum(true) - hits),
+            "label_existence": (sum((a > 0) == (b > 0) for a, b in zip(true, restored)) / len(true),),
+            "label_counts": (sum(a == b for a, b in zip(true, restored)) / len(true),),
+        }
+    counts: dict[str, Any] = {
+        "batch_size": sum(restored if true is None else true),
+        "true_counts": None if true is None else tuple(true),
+        "restored_counts": tuple(restored),
+        "label_guess": {} if true is None else expected_guess(true),
+    }
+    plain = {"outcome": Outcome.SOLVED, "reason": Outcome.SOLVED.value, "pictures": Pictures(), "chance": math.nan}
+    return replace(record(defence, attack=attack, scores=scores, **plain, **counts), **changes)
 
 
 def null_of(case: Record) -> Record:

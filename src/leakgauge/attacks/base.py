@@ -39,7 +39,7 @@ class Attack(Protocol):
 class LabelAttack(Protocol):
     """Restores the labels of a batch; one label per private example."""
 
-    def restore(self, observation: UpdateObservation) -> Tensor: ...
+    def restore(self, observation: UpdateObservation, *, generator: Generator) -> Tensor: ...
 
 
 def finite_update(observation: UpdateObservation) -> ParamTree:

@@ -43,6 +43,7 @@ class SimulatedUpdate:
     threat_model: ThreatModel
     seed: int
     round: int
+    auxiliary: Batch | None = None
 
     @property
     def num_parameters(self) -> int:
@@ -58,6 +59,7 @@ class SimulatedUpdate:
                 defence=self.defence,
                 # The same stream for every defence, so that two defences differ by what they do and nothing else.
                 generator=seeded(self.seed, "client", self.round),
+                auxiliary=self.auxiliary,
             )
 
     def fingerprint(self) -> str:
@@ -76,6 +78,7 @@ class SimulatedUpdate:
                 self.batch.labels,
                 # Only what the client computes tells apart two models with the same weights, or two losses.
                 *self.observe().update.params.values(),
+                *(() if self.auxiliary is None else (self.auxiliary.images, self.auxiliary.labels)),
             ),
             (self.seed, self.round),
         )
@@ -140,6 +143,11 @@ class Case:
     ledger: tuple[Fact, ...]
     seed: int
 
+    @property
+    def labels_only(self) -> bool:
+        """Whether the attack is after labels alone, so that no private pixel is looked at."""
+        return labels_only(self.attack)
+
     @cached_property
     def key(self) -> str:
         """Identifies the result: equal keys mean that running again would give the same record."""
@@ -150,6 +158,11 @@ class Case:
             (*truth, *distractors),
             (self.round, self.null, self.seed),
         )
+
+
+def labels_only(attack: object) -> bool:
+    """Whether an attack restores labels and no images: the protocol ``LabelAttack``."""
+    return hasattr(attack, "restore")
 
 
 def digest(words: Iterable[str], tensors: Iterable[Tensor], numbers: Iterable[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.malicious import MaliciousAttack
-from leakgauge.audit.case import Case, SimulatedUpdate
+from leakgauge.audit.case import Case, SimulatedUpdate, labels_only
 from leakgauge.audit.run import Metrics
 from leakgauge.config import cause
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import LPIPS, PSNR, SSIM, Comparison, Identification, LabelRecall, find_weights
+from leakgauge.metrics import LABEL_METRICS, LPIPS, PSNR, SSIM, Comparison, Identification, find_weights
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
@@ -43,6 +43,7 @@ def grid(
     attacks: Mapping[str, Attack],
     threat_model: ThreatModel,
     seed: int,
+    auxiliary: Batch | None = None,
 ) -> list[Case]:
     """All cases, the undefended first; bad input is found here, before any attack has run."""
     if not rounds or not defences or not attacks:
@@ -58,6 +59,7 @@ def grid(
         else federation
         for name, attack in attacks.items()
     }
+    known = {name: hiding(threat_model, attack) for name, attack in attacks.items()}
     return [
         Case(
             round=number,
@@ -66,11 +68,17 @@ def grid(
             attack=attack,
             null=null,
             source=SimulatedUpdate(
-                sent[attack_name], one.decoy if null else one.truth, defence, threat_model, seed=seed, round=number
+                sent[attack_name],
+                one.decoy if null else one.truth,
+                defence,
+                known[attack_name],
+                seed=seed,
+                round=number,
+                auxiliary=auxiliary,
             ),
             truth=one.truth,
             distractors=one.distractors,
-            ledger=threat_model.ledger(
+            ledger=known[attack_name].ledger(
                 federation.learner, defence=defence_name, malicious_server=_malice(attack_name, attack)
             ),
             seed=seed,
@@ -80,6 +88,11 @@ def grid(
         for number, one in enumerate(rounds)
         for null in (False, True)
     ]
+
+
+def hiding(threat_model: ThreatModel, attack: Attack) -> ThreatModel:
+    """The threat model, with labels hidden from an attack that is to restore them."""
+    return replace(threat_model, labels=False) if labels_only(attack) else threat_model
 
 
 def _malice(name: str, attack: Attack) -> str | None:
@@ -112,10 +125,14 @@ def standard_metrics(weights: str | Path | None = None) -> Metrics:
         "psnr": PSNR(),
         "ssim": SSIM(),
         "identification": Identification(),
-        "label_recall": LabelRecall(),
+        **label_metrics(),
         "lpips_alex": alex,
         "lpips_vgg": vgg,
     }
+
+
+def label_metrics() -> Metrics:
+    return {metric.name: metric for metric in LABEL_METRICS}
 
 
 def draw_crowd(pool: Batch, truth: Batch, count: int, *, generator: torch.Generator) -> Tensor | None:

@@ -27,10 +27,14 @@ from leakgauge.protocol.round import Federation
 from leakgauge.protocol.validation import check_model
 from leakgauge.randomness import global_stream, seeded
 from leakgauge.threads import suitable_threads
+from leakgauge.types import Batch
 from leakgauge.utility import Training, accuracy, train
 from leakgauge.version import VERSION
 
 TrainProgress = Callable[[int, int], None]
+
+_AUXILIARY = 500
+"""How many images an attacker holds who holds some."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,7 @@ def prepare(plan: Plan, progress: TrainProgress = lambda step, steps: None) -> P
         attacks=attacks,
         threat_model=threat_model,
         seed=plan.seed,
+        auxiliary=_auxiliary(dataset, plan) if threat_model.auxiliary else None,
     )
     description = asdict(plan) | {
         "version": VERSION,
@@ -143,6 +148,17 @@ def _round(dataset: Dataset, chosen: torch.Tensor, victims: list[torch.Tensor], 
         )
     decoy, rest = dataset.test[others[: plan.batch_size]], dataset.test[others[plan.batch_size :]]
     return Round(truth, decoy, draw_crowd(rest, truth, plan.distractors, generator=generator))
+
+
+def _auxiliary(dataset: Dataset, plan: Plan) -> Batch:
+    """Training images: no private one is among them, as those are test images."""
+    if len(dataset.train) == 0:
+        raise InvalidCase(
+            f"The attacker's auxiliary data would be training images, but {dataset.name!r} has none here; "
+            "add the training files or choose another threat model."
+        )
+    order = torch.randperm(len(dataset.train), generator=seeded(plan.seed, "auxiliary"))
+    return dataset.train[order[:_AUXILIARY]]
 
 
 def _model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Module:

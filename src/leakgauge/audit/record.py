@@ -25,8 +25,11 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Record:
-    """One finished case. ``scores`` hold one number per private example and metric, NaN = not measured;
-    ``crowd`` counts the distractors an original was to be picked from."""
+    """One finished case. ``scores`` hold one number per private example (or per batch) and metric, NaN = not measured;
+    ``crowd`` counts the distractors an original was to be picked from.
+
+    ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known;
+    ``label_guess`` holds the expected scores of labels that are guessed."""
 
     key: str
     round: int
@@ -46,6 +49,9 @@ class Record:
     seconds: float
     environment: Mapping[str, str]
     crowd: int = 0
+    true_counts: tuple[int, ...] | None = None
+    restored_counts: tuple[int, ...] | None = None
+    label_guess: Mapping[str, float] = field(default_factory=dict)
     pictures: Pictures = field(default_factory=Pictures, compare=False, repr=False)
 
     def to_json(self) -> str:
@@ -54,7 +60,8 @@ class Record:
         values |= {"outcome": self.outcome.name, "ledger": [list(fact) for fact in self.ledger]}
         values["scores"] = {name: [_plain(score) for score in scores] for name, scores in self.scores.items()}
         values["chance"] = _plain(self.chance)
-        values["facts"] = {name: _plain(value) for name, value in self.facts.items()}
+        for name in ("facts", "label_guess"):
+            values[name] = {key: _plain(value) for key, value in values[name].items()}
         return json.dumps(values, allow_nan=False)
 
     @classmethod
@@ -64,7 +71,10 @@ class Record:
         values["ledger"] = tuple(Fact(*fact) for fact in values["ledger"])
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
         values["chance"] = _number(values["chance"])
-        values["facts"] = {name: _number(value) for name, value in values["facts"].items()}
+        for name in ("facts", "label_guess"):
+            values[name] = {key: _number(value) for key, value in values.get(name, {}).items()}
+        for name in ("true_counts", "restored_counts"):  # not in the records of earlier versions
+            values[name] = None if values.get(name) is None else tuple(values[name])
         return cls(**values, pictures=pictures)
 
 

@@ -14,7 +14,18 @@ import torch
 from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelRecall, Metric, Summary, beyond_chance, summarise
+from leakgauge.metrics import (
+    LABEL_METRICS,
+    LPIPS,
+    PSNR,
+    SSIM,
+    Identification,
+    LabelRecall,
+    Metric,
+    Summary,
+    beyond_chance,
+    summarise,
+)
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome
 from leakgauge.version import VERSION
@@ -24,8 +35,11 @@ _SIGNIFICANT = 0.05
 # Unit and direction of each metric; LPIPS needs its weights to measure, not to be described.
 _DESCRIBED: Mapping[str, Metric] = {
     metric.name: metric
-    for metric in (PSNR(), SSIM(), Identification(), LabelRecall(), LPIPS("alex", ""), LPIPS("vgg", ""))
+    for metric in (PSNR(), SSIM(), Identification(), *LABEL_METRICS, LPIPS("alex", ""), LPIPS("vgg", ""))
 }
+
+OF_LABELS = tuple(metric.name for metric in LABEL_METRICS)
+"""The metrics that say nothing where labels were given to the attacker."""
 
 
 class Verdict(Enum):
@@ -48,13 +62,17 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of one row: the attack, and the same attack on an unrelated update."""
+    """One metric of one row: the attack, the same attack on an unrelated update, and for labels a blind guess.
+
+    ``guess`` is the expected mean of labels drawn uniformly over the classes, NaN for metrics of images.
+    """
 
     metric: str
     unit: str
     higher_is_leakier: bool
     attack: Summary
     null: Summary
+    guess: float = math.nan
 
     @property
     def measured(self) -> bool:
@@ -86,6 +104,34 @@ class Row:
         details = (fact.detail for fact in self.assumptions if fact.name == "server")
         return next((detail.removeprefix("MALICIOUS: ") for detail in details), None)
 
+    @property
+    def labels_given(self) -> bool:
+        return labels_given(self.assumptions)
+
+    @property
+    def restored_labels(self) -> bool:
+        """Whether the attack named labels that it had not been given."""
+        return not self.labels_given and any(record.restored_counts is not None for record in self.records)
+
+    @property
+    def labels_leak(self) -> bool | None:
+        """Whether more labels were restored than guessing and the null explain; None if that was not measured.
+
+        The guess is exact, so the binomial test is against it; the null, one other batch, must be exceeded as well.
+        """
+        recall = self.measured(LabelRecall.name)
+        if recall is None or not self.restored_labels:
+            return None
+        unlikely = _by_chance(recall.attack, recall.guess) < _SIGNIFICANT
+        return unlikely and not recall.attack.mean <= recall.null.mean
+
+    def measured(self, name: str) -> Measurement | None:
+        """What a metric found out; None where it was not measured or says nothing, as of labels that were given."""
+        measurement = self.measurements.get(name)
+        if measurement is None or not measurement.measured or (name in OF_LABELS and self.labels_given):
+            return None
+        return measurement
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "defence": self.defence,
@@ -95,6 +141,8 @@ class Row:
             "victims": self.victims,
             "crowd": self.records[0].crowd,
             "metrics": {name: _measurement(value) for name, value in self.measurements.items()},
+            "labels": [_label_counts(record) for record in self.records] if self.restored_labels else [],
+            "labels_leak": self.labels_leak,
             "verdict": self.verdict.value,
             "outcome": self.outcome.name.lower(),
             "reason": self.reason,
@@ -134,23 +182,25 @@ class AuditResult:
 
     def exceeding(self, limits: Mapping[str, float]) -> list[str]:
         """A sentence for each row that leaks more than a limit allows; for distances "more" means below the limit."""
-        found = []
+        exceeded = []
         for name, limit in limits.items():
             check_limit(name, limit)
-            judged = [row for row in self.rows if name in row.measurements and row.measurements[name].measured]
+            judged = [(row, found) for row in self.rows if (found := row.measured(name)) is not None]
             # Never a silent pass: what no attack measured has not been shown to stay below the limit.
             for defence in dict.fromkeys(row.defence for row in self.rows):
-                if defence not in {row.defence for row in judged}:
+                if defence not in {row.defence for row, _ in judged}:
                     raise InvalidCase(
                         f"The metric {name!r} was not measured for the defence {defence!r}, so it cannot be a limit; "
-                        "add what it needs (another attack, distractors, the truth, LPIPS weights) or drop the limit."
+                        "add what it needs (another attack, distractors, the truth, hidden labels, LPIPS weights) or "
+                        "drop the limit."
                     )
-            for row in judged:
-                measurement = row.measurements[name]
+            for row, measurement in judged:
                 mean = measurement.attack.mean
                 if mean > limit if measurement.higher_is_leakier else mean < limit:
-                    found.append(f"{row.defence}: {name} is {mean:.3g}, the limit is {limit:g} (attack {row.attack})")
-        return found
+                    exceeded.append(
+                        f"{row.defence}: {name} is {mean:.3g}, the limit is {limit:g} (attack {row.attack})"
+                    )
+        return exceeded
 
     def write_report(self, folder: str | Path) -> Path:
         """Write ``index.html`` into the folder and return its path."""
@@ -211,14 +261,40 @@ def judge(identification: Measurement | None, chance: float) -> Verdict:
         return Verdict.NOT_JUDGED
     seen = identification.attack
     null_rate = identification.null.mean if identification.null.count else 0.0
-    baseline = min(max(chance, null_rate), 1.0)
-    if beyond_chance(round(seen.mean * seen.count), seen.count, baseline) >= _SIGNIFICANT:
+    if _by_chance(seen, min(max(chance, null_rate), 1.0)) >= _SIGNIFICANT:
         return Verdict.NO_LEAK_FOUND
     return Verdict.LEAKS if seen.mean >= 0.5 else Verdict.LEAKS_PARTLY
 
 
+def labels_given(ledger: Sequence[Fact]) -> bool:
+    return any(fact.name == "labels" and fact.disclosed for fact in ledger)
+
+
+def _by_chance(seen: Summary, chance: float) -> float:
+    return beyond_chance(round(seen.mean * seen.count), seen.count, chance)
+
+
 def _measure(metric: Metric, records: Sequence[Record], nulls: Sequence[Record]) -> Measurement:
-    return Measurement(metric.name, metric.unit, metric.higher_is_leakier, _over(records, metric), _over(nulls, metric))
+    return Measurement(
+        metric.name,
+        metric.unit,
+        metric.higher_is_leakier,
+        _over(records, metric),
+        _over(nulls, metric),
+        _guessed(records, metric.name),
+    )
+
+
+def _guessed(records: Sequence[Record], name: str) -> float:
+    """The mean of the guesses, each round with the weight it has in the mean of the scores."""
+    guesses = [(len(record.scores.get(name, ())), record.label_guess.get(name, math.nan)) for record in records]
+    known = [(weight, guess) for weight, guess in guesses if not math.isnan(guess)]
+    total = sum(weight for weight, _ in known)
+    return sum(weight * guess for weight, guess in known) / total if total else math.nan
+
+
+def _label_counts(record: Record) -> dict[str, Any]:
+    return {"round": record.round, "true": record.true_counts, "restored": record.restored_counts}
 
 
 def _over(records: Sequence[Record], metric: Metric) -> Summary:
@@ -231,7 +307,7 @@ def _rank(row: Row) -> tuple[float, ...]:
         measurement = row.measurements.get(name)
         return -measurement.attack.mean if measurement is not None and measurement.measured else math.inf
 
-    return list(Verdict).index(row.verdict), leak("identification"), leak("psnr")
+    return list(Verdict).index(row.verdict), leak("identification"), leak("psnr"), leak(LabelRecall.name)
 
 
 def _measurement(value: Measurement) -> dict[str, Any]:
@@ -246,6 +322,7 @@ def _measurement(value: Measurement) -> dict[str, Any]:
             "interval": [finite(value.null.low), finite(value.null.high)],
             "count": value.null.count,
         },
+        "guess": finite(value.guess),
         "higher_is_leakier": value.higher_is_leakier,
         "unit": value.unit,
     }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from leakgauge.attacks.base import Progress, silent
 from leakgauge.audit.case import Case
@@ -16,10 +17,10 @@ from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY, Resumable, attack_resumably
 from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
-from leakgauge.metrics import Comparison, Identification, Metric, align
+from leakgauge.metrics import Comparison, Identification, Metric, align, class_counts, expected_guess
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
-from leakgauge.types import Outcome, Reconstruction
+from leakgauge.types import Batch, Outcome, Reconstruction
 from leakgauge.version import VERSION
 
 Metrics = Mapping[str, Metric | None]
@@ -43,7 +44,10 @@ def run_case(
     except UnsupportedModel as unsupported:
         reconstruction = Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": str(unsupported)})
     seconds = before + time.perf_counter() - started
-    comparison = None if case.truth is None else align(reconstruction, case.truth, case.distractors)
+    num_classes = observation.learner.num_classes(observation.state, observation.image_shape)
+    comparison = _compared(case, reconstruction, num_classes)
+    true_counts = _counted(None if case.truth is None else case.truth.labels, num_classes)
+    restored_counts = _counted(reconstruction.labels, num_classes)
     return Record(
         key=case.key,
         round=case.round,
@@ -63,7 +67,10 @@ def run_case(
         seconds=seconds,
         environment=environment(),
         crowd=0 if case.distractors is None else case.distractors.shape[-4],
-        pictures=_pictures(reconstruction, comparison),
+        true_counts=true_counts,
+        restored_counts=restored_counts,
+        label_guess={} if true_counts is None or restored_counts is None else expected_guess(true_counts),
+        pictures=Pictures() if case.labels_only else _pictures(reconstruction, comparison),
     )
 
 
@@ -84,8 +91,22 @@ def _attack(
     )
 
 
+def _compared(case: Case, reconstruction: Reconstruction, num_classes: int) -> Comparison | None:
+    if case.truth is None:
+        return None
+    if case.labels_only:
+        # One pixel stands for each image: a label attack may take batches whose copies would fill the memory.
+        truth = Batch(case.truth.images[:, :1, :1, :1], case.truth.labels)
+        return align(reconstruction, truth, num_classes=num_classes)
+    return align(reconstruction, case.truth, case.distractors, num_classes)
+
+
+def _counted(labels: Tensor | None, num_classes: int) -> tuple[int, ...] | None:
+    return None if labels is None else tuple(class_counts(labels.detach().cpu(), num_classes).tolist())
+
+
 def score(comparison: Comparison, metrics: Metrics) -> dict[str, tuple[float, ...]]:
-    """One score per private example and metric; NaN where a metric is not measured."""
+    """One score per private example, or per batch, and metric; NaN where a metric is not measured."""
     missing = (float("nan"),) * len(comparison.originals)
     return {name: missing if metric is None else tuple(metric(comparison).tolist()) for name, metric in metrics.items()}
 

@@ -2,24 +2,30 @@
 
 from leakgauge.metrics.alignment import Comparison, align
 from leakgauge.metrics.base import Metric
+from leakgauge.metrics.guessing import expected_guess
 from leakgauge.metrics.identification import Identification
 from leakgauge.metrics.intervals import Summary, beyond_chance, summarise
-from leakgauge.metrics.labels import LabelRecall
+from leakgauge.metrics.labels import LABEL_METRICS, LabelCounts, LabelExistence, LabelRecall, class_counts
 from leakgauge.metrics.lpips import LPIPS, find_weights
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.ssim import SSIM
 
 __all__ = [
+    "LABEL_METRICS",
     "LPIPS",
     "PSNR",
     "SSIM",
     "Comparison",
     "Identification",
+    "LabelCounts",
+    "LabelExistence",
     "LabelRecall",
     "Metric",
     "Summary",
     "align",
     "beyond_chance",
+    "class_counts",
+    "expected_guess",
     "find_weights",
     "summarise",
 ]

@@ -21,7 +21,8 @@ class Comparison:
 
     ``originals`` and ``reconstructions`` are n c h w, a row of NaN where nothing was reconstructed; ``distractors`` are
     m c h w for all victims or n m c h w per victim; ``restored_labels`` belong to the batch, not to its rows.
-    ``candidates`` counts the reconstructions that the matching chose from, ``None`` if the rows came paired.
+    ``candidates`` counts the reconstructions that the matching chose from, ``None`` if the rows came paired;
+    ``num_classes`` is the model's, ``None`` where it is not known.
     """
 
     originals: Tensor
@@ -30,6 +31,7 @@ class Comparison:
     true_labels: Tensor
     restored_labels: Tensor | None
     candidates: int | None = None
+    num_classes: int | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(self.originals.shape)
@@ -54,7 +56,12 @@ class Comparison:
         return torch.isfinite(self.reconstructions).flatten(1).all(dim=1)
 
 
-def align(reconstruction: Reconstruction, truth: Batch, distractors: Tensor | None = None) -> Comparison:
+def align(
+    reconstruction: Reconstruction,
+    truth: Batch,
+    distractors: Tensor | None = None,
+    num_classes: int | None = None,
+) -> Comparison:
     """Pair reconstructions with originals, each used once, so that the summed squared error is least [Kuhn, 1955].
 
     Originals left without a partner get a row of NaN, surplus and non-finite reconstructions are dropped.
@@ -85,6 +92,7 @@ def align(reconstruction: Reconstruction, truth: Batch, distractors: Tensor | No
         true_labels=truth.labels.detach().cpu(),
         restored_labels=None if reconstruction.labels is None else reconstruction.labels.detach().cpu(),
         candidates=len(candidates),
+        num_classes=num_classes,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a metric is: one score per private example, NaN where nothing was measured."""
+"""What a metric is: one score per private example or one per batch, NaN where nothing was measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leakgauge.metrics.alignment import Comparison
 
 
 class Metric(Protocol):
-    """Scores each private example in float64, shape n; missing is NaN, never zero.
+    """Scores each private example in float64, shape n, or the batch as a whole, shape 1; missing is NaN, never zero.
 
     Implementations are frozen dataclasses, so that ``repr`` evaluates back and pickle carries them to a worker.
     """

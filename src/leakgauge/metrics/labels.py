@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,13 +31,76 @@ class LabelRecall:
     def __call__(self, comparison: Comparison) -> Tensor:
         if comparison.restored_labels is None:
             return torch.full(comparison.true_labels.shape[:1], torch.nan, dtype=torch.float64)
-        unused = Counter(_classes(comparison.restored_labels))
+        unused = Counter(_classes(comparison.restored_labels).tolist())
         scores = []
-        for label in _classes(comparison.true_labels):
+        for label in _classes(comparison.true_labels).tolist():
             scores.append(float(unused[label] > 0))
             unused[label] -= 1
         return torch.tensor(scores, dtype=torch.float64)
 
 
-def _classes(labels: Tensor) -> list[int]:
-    return (labels.argmax(dim=1) if labels.ndim == 2 else labels.long()).tolist()
+@dataclass(frozen=True)
+class LabelExistence:
+    """The share of all C classes of which it was restored whether the batch holds them, one score per batch.
+
+    The label existence accuracy (LeAcc) of Ma et al. [2023]. Absent classes count too, so with many more classes than
+    examples a blind guess scores high: read it beside the guess.
+
+    >>> images = torch.zeros(3, 1, 1, 1)
+    >>> restored = torch.tensor([0, 0, 1])
+    >>> LabelExistence()(Comparison(images, images, None, torch.tensor([0, 1, 1]), restored, num_classes=4))
+    tensor([1.], dtype=torch.float64)
+    """
+
+    name: ClassVar[str] = "label_existence"
+    unit: ClassVar[str] = ""
+    higher_is_leakier: ClassVar[bool] = True
+    binary: ClassVar[bool] = False
+
+    def __call__(self, comparison: Comparison) -> Tensor:
+        return _share_of_classes(comparison, lambda true, restored: (true > 0) == (restored > 0))
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """The share of all C classes whose number of examples was restored exactly, one score per batch.
+
+    The label number accuracy (LnAcc) of Ma et al. [2023]; as with LeAcc, absent classes count.
+
+    >>> images = torch.zeros(3, 1, 1, 1)
+    >>> restored = torch.tensor([0, 0, 1])
+    >>> LabelCounts()(Comparison(images, images, None, torch.tensor([0, 1, 1]), restored, num_classes=4))
+    tensor([0.5000], dtype=torch.float64)
+    """
+
+    name: ClassVar[str] = "label_counts"
+    unit: ClassVar[str] = ""
+    higher_is_leakier: ClassVar[bool] = True
+    binary: ClassVar[bool] = False
+
+    def __call__(self, comparison: Comparison) -> Tensor:
+        return _share_of_classes(comparison, torch.eq)
+
+
+LABEL_METRICS: tuple[LabelRecall, LabelExistence, LabelCounts] = (LabelRecall(), LabelExistence(), LabelCounts())
+
+
+def class_counts(labels: Tensor, num_classes: int) -> Tensor:
+    """How many examples each of C classes has; probabilities count as their likeliest class, other classes not at all.
+
+    >>> class_counts(torch.tensor([2, 0, 2, 9]), 3)
+    tensor([1, 0, 2])
+    """
+    return torch.bincount(_classes(labels), minlength=num_classes)[:num_classes]
+
+
+def _share_of_classes(comparison: Comparison, right: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    restored, num_classes = comparison.restored_labels, comparison.num_classes
+    if restored is None or num_classes is None:
+        return torch.full((1,), torch.nan, dtype=torch.float64)
+    true = class_counts(comparison.true_labels, num_classes)
+    return right(true, class_counts(restored, num_classes)).double().mean(dim=0, keepdim=True)
+
+
+def _classes(labels: Tensor) -> Tensor:
+    return labels.argmax(dim=1) if labels.ndim == 2 else labels.long()

@@ -4,16 +4,20 @@ from leakgauge.models.base import ACTIVATIONS, ModelFactory, Padding, build
 from leakgauge.models.compact import Compact
 from leakgauge.models.convnet import ConvNet
 from leakgauge.models.lenet import LeNet, lenet_zhu
+from leakgauge.models.lenet5 import LeNet5
 from leakgauge.models.mlp import MLP, fcn3
 from leakgauge.models.normalisation import Normalisation, Normalise
 from leakgauge.models.resnet import ResNet, resnet20_4
+from leakgauge.models.vgg import VGG
 
 __all__ = [
     "ACTIVATIONS",
     "MLP",
+    "VGG",
     "Compact",
     "ConvNet",
     "LeNet",
+    "LeNet5",
     "ModelFactory",
     "Normalisation",
     "Normalise",

@@ -102,7 +102,7 @@ def check_task(factory: ModelFactory, image_shape: ImageShape, num_classes: int,
     _, height, width = image_shape
     if min(height, width) < minimum:
         raise InvalidCase(
-            f"{name} shrinks images {minimum}-fold and so needs at least {minimum} x {minimum} pixels, "
+            f"{name} pools and so needs at least {minimum} x {minimum} pixels, "
             f"got {height} x {width}; enlarge the images or choose a model without pooling, such as Compact."
         )
 
@@ -130,6 +130,22 @@ def check_positive(factory: ModelFactory, **sizes: int) -> None:
             raise InvalidCase(
                 f"{type(factory).__name__} needs `{name}` to be a positive whole number, got {size!r}; pass 1 or more."
             )
+
+
+def check_dropout(factory: ModelFactory, dropout: float) -> None:
+    """Refuse a share of dropped units outside [0, 1)."""
+    if not 0 <= dropout < 1:
+        raise InvalidCase(
+            f"{type(factory).__name__} drops out a share of at least 0 and below 1, got {dropout!r}; "
+            "pass 0 to drop none."
+        )
+
+
+def start_convolutions(module: nn.Module) -> None:
+    """Normal weights of variance 2 / (fan out), which keeps gradients at their size through ReLUs [He et al., 2015]."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
 
 def strided(size: int, *strides: int) -> int:

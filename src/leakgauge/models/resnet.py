@@ -78,13 +78,14 @@ _DEPTHS: Mapping[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]
     32: (BasicBlock, (5, 5, 5)),
     34: (BasicBlock, (3, 4, 6, 3)),
     50: (Bottleneck, (3, 4, 6, 3)),
+    101: (Bottleneck, (3, 4, 23, 3)),
     152: (Bottleneck, (3, 8, 36, 3)),
 }
 
 
 @dataclass(frozen=True)
 class ResNet:
-    """Residual network of ``depth`` 18, 20, 32, 34, 50 or 152 [He et al., 2016] in CIFAR form [Geiping et al., 2020].
+    """Residual network of ``depth`` 18 to 152 [He et al., 2016] in the form used on CIFAR [Geiping et al., 2020].
 
     Each stage after the first halves the image and doubles the width; shortcuts that change shape are 1x1 convolutions.
     In training a lone image needs more than 8 pixels a side (4 at depth 20 or 32), else BatchNorm averages one value.

@@ -88,16 +88,25 @@ class Learner:
         """Mean and variance of the input of each BatchNorm layer, differentiable in ``images``."""
         means: dict[str, Tensor] = {}
         variances: dict[str, Tensor] = {}
-        for name, value in self._layer_inputs(state, images, self.batch_norm_layers()).items():
-            axes = [axis for axis in range(value.ndim) if axis != 1]
-            means[name] = value.mean(axes)
-            variances[name] = value.var(axes, unbiased=False)
+        names = self.batch_norm_layers()
+
+        def note(name: str, value: Tensor, _: Tensor) -> None:
+            # At once, so that the inputs of all layers are never held together.
+            if name in names:
+                axes = [axis for axis in range(value.ndim) if axis != 1]
+                means[name] = value.mean(axes)
+                variances[name] = value.var(axes, unbiased=False)
+
+        with _observing(self.module, nn.Module, note):
+            self.logits(state.params, state.buffers, images)
         return BatchStatistics(means, variances)
 
     def layer_inputs(self, state: ModelState, images: Tensor, layer_type: type[nn.Module]) -> dict[str, Tensor]:
         """What flows into each layer of one type, in the order of execution."""
-        names = tuple(name for name, layer in self.module.named_modules() if isinstance(layer, layer_type))
-        return self._layer_inputs(state, images, names)
+        seen: dict[str, Tensor] = {}
+        with _observing(self.module, layer_type, lambda name, value, _: seen.__setitem__(name, value)):
+            self.logits(state.params, state.buffers, images)
+        return seen
 
     def classifier(self, state: ModelState, image_shape: ImageShape) -> str:
         """Name of the linear layer whose output *is* the logits."""
@@ -121,17 +130,6 @@ class Learner:
                 f"The model returned {found} instead of one row of class scores per image; wrap it in one that does."
             )
         return scores.shape[1]
-
-    def _layer_inputs(self, state: ModelState, images: Tensor, names: tuple[str, ...]) -> dict[str, Tensor]:
-        seen: dict[str, Tensor] = {}
-
-        def note(name: str, value: Tensor, _: Tensor) -> None:
-            if name in names:
-                seen[name] = value
-
-        with _observing(self.module, nn.Module, note):
-            self.logits(state.params, state.buffers, images)
-        return seen
 
 
 def learner_and_state(

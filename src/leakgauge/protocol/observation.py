@@ -11,7 +11,7 @@ from leakgauge.errors import MissingKnowledge
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.threat_model import BatchNormKnowledge
-from leakgauge.types import ImageShape, ModelState, Update
+from leakgauge.types import Batch, ImageShape, ModelState, Update
 
 T = TypeVar("T")
 
@@ -32,6 +32,8 @@ class UpdateObservation:
     num_examples: int | None
     labels: Tensor | None
     batch_norm: BatchNormKnowledge
+    auxiliary: Batch | None = None
+    """Labelled images of the same kind that are not the client's."""
 
 
 def known(value: T | None, name: str, *, needed_by: object) -> T:

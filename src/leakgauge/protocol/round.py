@@ -32,8 +32,12 @@ def simulate_round(
     threat_model: ThreatModel,
     defence: DefenceFunction,
     generator: Generator,
+    auxiliary: Batch | None = None,
 ) -> UpdateObservation:
-    """Run one client on its private batch and return what the threat model lets the server see."""
+    """Run one client on its private batch and return what the threat model lets the server see.
+
+    ``auxiliary`` are images that are not private; they reach an attacker who is assumed to hold such.
+    """
     defended = defence(federation.local_update)
     update = defended(federation.learner, federation.state, truth, generator=generator)
     _, channels, height, width = truth.images.shape
@@ -49,6 +53,7 @@ def simulate_round(
             threat_model.batch_norm,
             update.batch_statistics if threat_model.batch_norm is BatchNormAccess.EXACT else None,
         ),
+        auxiliary=auxiliary if threat_model.auxiliary else None,
     )
 
 

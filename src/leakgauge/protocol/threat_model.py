@@ -49,6 +49,7 @@ class ThreatModel:
     defence: bool
     batch_norm: BatchNormAccess
     source: str
+    auxiliary: bool = False
 
     def ledger(
         self, learner: Learner, *, defence: str = "none", malicious_server: str | None = None
@@ -66,6 +67,10 @@ class ThreatModel:
             ),
             Fact("defence", self.defence, f"{defence}: " + ("known to the attacker" if self.defence else "hidden")),
             Fact("BatchNorm statistics", *self._batch_norm(learner)),
+            *(
+                (Fact("auxiliary data", True, "labelled images of the same kind, none of them private"),)
+                * self.auxiliary
+            ),
         )
 
     def _batch_norm(self, learner: Learner) -> tuple[bool, str]:
@@ -109,6 +114,16 @@ THREAT_MODELS: Mapping[str, ThreatModel] = {
             defence=True,
             batch_norm=BatchNormAccess.EXACT,
             source="the strongest attacker of Huang et al. 2021: labels and exact BatchNorm statistics",
+        ),
+        ThreatModel(
+            "auxiliary",
+            labels=False,
+            num_examples=True,
+            local_hyperparameters=True,
+            defence=True,
+            batch_norm=BatchNormAccess.INFERRED,
+            source="a server that also holds labelled images of the same kind, as for LLG+ and ZLG+",
+            auxiliary=True,
         ),
         ThreatModel(
             "unaware",

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from leakgauge.audit.plan import plan_of
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import AuditResult, Measurement, Row, Verdict
+from leakgauge.audit.result import OF_LABELS, AuditResult, Measurement, Row, Verdict
 from leakgauge.files import writable_folder, write_text
 from leakgauge.protocol.threat_model import Fact
+from leakgauge.report.labels import NAMES, figures
 from leakgauge.report.pictures import Axes, aspect_ratio, gallery
 from leakgauge.report.terminal import (
     NOT_MEASURED,
@@ -24,9 +25,12 @@ from leakgauge.report.terminal import (
     gravest,
     headline,
     humanise,
+    labels_only,
     left_out,
+    only_labels_leak,
     percent,
     ran,
+    standing,
     standings,
 )
 
@@ -39,7 +43,7 @@ _METRICS = {
     "ssim": "SSIM",
     "lpips_alex": "LPIPS (AlexNet)",
     "lpips_vgg": "LPIPS (VGG)",
-    "label_recall": "Labels recovered",
+    **NAMES,
 }
 _PROPORTIONS = ("identification", "label_recall")
 _SETUP = {
@@ -89,8 +93,10 @@ def render(result: AuditResult) -> str:
         first=FIRST_COLUMNS,
         ratio=aspect_ratio(result),
         truth_known=any(record.pictures.originals is not None for row in result.rows for record in row.records),
+        labels=figures(result),
         metrics=metrics,
         rows=[(humanise(row.defence), row, [_cell(row, name) for name in metrics]) for row in rows],
+        standing=standing,
         left_out=left_out(result),
         ledgers=_ledgers(result.rows),
         distractors=max((record.crowd for row in result.rows for record in row.records), default=0),
@@ -121,6 +127,8 @@ def _from_plan(result: AuditResult) -> bool:
 
 def _tone(result: AuditResult) -> Verdict:
     """The verdict that colours the headline: of the undefended update if it was judged, or else the gravest."""
+    if only_labels_leak(result):
+        return Verdict.LEAKS_PARTLY
     everyone = standings(result)
     judged = [row.verdict for row in everyone if row.defence in UNDEFENDED and row.verdict != Verdict.NOT_JUDGED]
     return gravest(judged or [row.verdict for row in everyone])
@@ -152,6 +160,11 @@ def _context(result: AuditResult) -> list[str]:
 def _metrics(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
     """Label and direction of each metric: those we know in our order, then any others."""
     found = {name: one for row in rows for name, one in row.measurements.items()}
+    if rows and all(map(labels_only, rows)):
+        found = {name: one for name, one in found.items() if name in OF_LABELS}
+    for name in OF_LABELS[1:]:  # beside recall only where there is something to say
+        if name in found and not any(row.measured(name) for row in rows):
+            del found[name]
     return {
         name: (_METRICS.get(name, name), "higher is leakier" if found[name].higher_is_leakier else "lower is leakier")
         for name in dict.fromkeys((*(name for name in _METRICS if name in found), *found))
@@ -160,7 +173,7 @@ def _metrics(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
 
 def _cell(row: Row, name: str) -> Cell:
     measurement = row.measurements.get(name)
-    if name == "label_recall" and any(fact.name == "labels" and fact.disclosed for fact in row.assumptions):
+    if name in OF_LABELS and row.labels_given:
         return Cell("given to the attacker")
     if measurement is None or not measurement.measured:
         return Cell(NOT_MEASURED)
@@ -173,6 +186,8 @@ def _proportion(measurement: Measurement, victims: int) -> Cell:
         ("95 % interval", percent(seen.low, seen.high)),
         ("null", f"{round(null.mean * null.count)} of {null.count}" if null.count else NOT_MEASURED),
     ]
+    if not math.isnan(measurement.guess):
+        details.append(("guess", f"{measurement.guess * seen.count:.1f} of {seen.count}"))
     if seen.count < victims:
         details.insert(0, (NOT_MEASURED, f"{victims - seen.count}"))
     return Cell(f"{round(seen.mean * seen.count)} of {seen.count}", tuple(details))
@@ -180,15 +195,16 @@ def _proportion(measurement: Measurement, victims: int) -> Cell:
 
 def _average(measurement: Measurement) -> Cell:
     seen, null, digits = measurement.attack, measurement.null, 1 if measurement.unit == "dB" else 3
-    interval = "needs 2 images" if math.isnan(seen.low) else f"{seen.low:.{digits}f} to {seen.high:.{digits}f}"
-    return Cell(
-        f"{seen.mean:.{digits}f} {measurement.unit}".strip(),
-        (
-            ("worst", f"{seen.worst:.{digits}f}"),
-            ("95 % interval", interval),
-            ("null", f"{null.mean:.{digits}f}" if null.count else NOT_MEASURED),
-        ),
-    )
+    missing = "needs 2 rounds" if measurement.metric in OF_LABELS else "needs 2 images"
+    interval = missing if math.isnan(seen.low) else f"{seen.low:.{digits}f} to {seen.high:.{digits}f}"
+    details = [
+        ("worst", f"{seen.worst:.{digits}f}"),
+        ("95 % interval", interval),
+        ("null", f"{null.mean:.{digits}f}" if null.count else NOT_MEASURED),
+    ]
+    if not math.isnan(measurement.guess):
+        details.append(("guess", f"{measurement.guess:.{digits}f}"))
+    return Cell(f"{seen.mean:.{digits}f} {measurement.unit}".strip(), tuple(details))
 
 
 def _ledgers(rows: Sequence[Row]) -> dict[tuple[Fact, ...], list[str]]:

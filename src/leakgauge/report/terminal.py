@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from leakgauge.audit.result import AuditResult, Row, Verdict
+from leakgauge.audit.result import OF_LABELS, AuditResult, Measurement, Row, Verdict
 from leakgauge.config import split_chain
 from leakgauge.types import Outcome
 
@@ -42,7 +43,13 @@ def standings(result: AuditResult) -> list[Row]:
 def headline(result: AuditResult) -> tuple[str, ...]:
     """What was found, most important sentence first; never more than the rows support."""
     everyone = standings(result)
+    of_labels = _of_labels(result.rows)
     if all(row.verdict is Verdict.NOT_JUDGED for row in everyone):
+        if of_labels:
+            pictured = [row for row in result.rows if ran(row) and not labels_only(row)]
+            return *of_labels, *(
+                [f"Whether images leak was not measured. {_why_not_judged(pictured)}"] if pictured else []
+            )
         return "Leakage was not measured.", _why_not_judged(result.rows)
     called = _short_names([row.defence for row in everyone])
 
@@ -51,12 +58,13 @@ def headline(result: AuditResult) -> tuple[str, ...]:
 
     bare = next((row for row in everyone if row.defence in UNDEFENDED), None)
     defended = [row for row in everyone if row.defence not in UNDEFENDED]
+    leak = "image leak" if labels_leak(result) else "leak"
     if bare is None or bare.verdict is Verdict.NOT_JUDGED:
-        sentences = _without_comparison(defended, names, audited=bare is not None)
+        sentences = _without_comparison(defended, names, leak, audited=bare is not None)
     elif bare.verdict in _LEAKS:
         sentences = _of_a_leak(bare, defended, names)
     else:
-        sentences = _of_no_leak(defended, names)
+        sentences = _of_no_leak(defended, names, leak)
     if unjudged := [row for row in defended if row.verdict is Verdict.NOT_JUDGED]:
         sentences.append(f"{_capital(names(unjudged))} {'was' if len(unjudged) == 1 else 'were'} not judged.")
     if by_chance := [row for row in everyone if row.verdict is Verdict.NO_LEAK_FOUND and identified(row)]:
@@ -65,7 +73,7 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     servers = dict.fromkeys(row.malicious_server for row in everyone if row.verdict in _LEAKS)
     if dishonest := [server for server in servers if server is not None]:
         sentences.append(f"This rests on a malicious server: {_listed(dishonest)}.")
-    return tuple(sentences)
+    return (*of_labels, *sentences) if only_labels_leak(result) else (*sentences, *of_labels)
 
 
 def humanise(defence: str, *, options: bool = True) -> str:
@@ -89,6 +97,22 @@ def leakiest(rows: Sequence[Row]) -> Row:
     return next(row for row in rows if row.verdict is gravest(one.verdict for one in rows))
 
 
+def labels_leak(result: AuditResult) -> bool:
+    return any(row.labels_leak for row in result.rows)
+
+
+def only_labels_leak(result: AuditResult) -> bool:
+    """Whether labels came back and no image did."""
+    return labels_leak(result) and not any(row.verdict in _LEAKS for row in result.rows)
+
+
+def standing(row: Row) -> tuple[str, Verdict]:
+    """The verdict in words, and the one that colours it; what restored labels alone is judged by them."""
+    if row.verdict is Verdict.NOT_JUDGED and row.labels_leak:
+        return "labels leak", Verdict.LEAKS_PARTLY
+    return row.verdict.value, row.verdict
+
+
 def ran(row: Row) -> bool:
     """Whether the attack had anything to work on."""
     return row.outcome not in _DID_NOT_RUN or any(one.measured for one in row.measurements.values())
@@ -109,24 +133,23 @@ def left_out(result: AuditResult) -> list[str]:
 
 def table(result: AuditResult) -> Table:
     """The rows side by side, each number above its null; made for a console of 100 columns."""
+    rows = list(filter(ran, result.rows))
+    of_labels = any(map(_label_recall, rows))
+    of_images = not (of_labels and all(map(labels_only, rows)))
+    columns = [*(_IMAGE_COLUMNS if of_images else ()), *(_LABEL_COLUMNS if of_labels else ()), _TIME]
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 1, 0), caption_justify="left")
     grid.add_column("defence", overflow="fold", min_width=14)
     grid.add_column("attack", overflow="fold", min_width=9)
-    for name, width in (("verdict", 7), ("identified", 10)):
-        grid.add_column(name, min_width=width)
-    for name, width in (("PSNR", 9), ("SSIM", 9), ("LPIPS\nalex", 8), ("worst\nPSNR", 7), ("time", 5)):
-        grid.add_column(name, justify="right", min_width=width)
-    for row in filter(ran, result.rows):
+    grid.add_column("verdict", min_width=7)
+    for column in columns:
+        grid.add_column(column.name, justify=column.justify, min_width=column.width)
+    for row in rows:
+        words, verdict = standing(row)
         grid.add_row(
             Text(_broken(row.defence)),
             Text(_broken(row.attack)),
-            Text("\n".join(row.verdict.value.rsplit(" ", 1)), _COLOURS[row.verdict]),
-            _identified(row),
-            _beside_null(row, "psnr", lambda value, unit: f"{value:.1f}{unit}"),
-            _beside_null(row, "ssim", lambda value, unit: f"{value:.2f}{unit}"),
-            _beside_null(row, "lpips_alex", lambda value, unit: f"{value:.2f}{unit}"),
-            _worst(row),
-            f"{row.seconds:.0f} s" if row.seconds >= 10 else f"{row.seconds:.1f} s",
+            Text("\n".join(words.rsplit(" ", 1)), _COLOURS[verdict]),
+            *(column.cell(row) for column in columns),
         )
     if unable := left_out(result):
         grid.caption = Text("\n".join(unable), "dim")
@@ -180,27 +203,80 @@ def _of_a_leak(bare: Row, defended: Sequence[Row], names: Names) -> list[str]:
     return sentences
 
 
-def _of_no_leak(defended: Sequence[Row], names: Names) -> list[str]:
+def _of_no_leak(defended: Sequence[Row], names: Names, leak: str) -> list[str]:
     if leaking := _leaking(defended):
         shares = _listed([f"{share(row, of='private image')} with {names([row])}" for row in leaking])
         return [
-            f"No leak was found without a defence, yet this update gave away {shares}.",
+            f"No {leak} was found without a defence, yet this update gave away {shares}.",
             "Read both as what these attacks happened to find, not as the work of a defence.",
         ]
     if _clean(defended):
-        return ["No leak was found, undefended or defended."]
-    return ["No leak was found in the undefended update.", *([] if defended else ["No defence was tried."])]
+        return [f"No {leak} was found, undefended or defended."]
+    return [f"No {leak} was found in the undefended update.", *([] if defended else ["No defence was tried."])]
 
 
-def _without_comparison(defended: Sequence[Row], names: Names, *, audited: bool) -> list[str]:
+def _without_comparison(defended: Sequence[Row], names: Names, leak: str, *, audited: bool) -> list[str]:
     undefended = f"The undefended update was not {'judged' if audited else 'audited'}"
     sentences = [
         f"With {names([row])}, this update gave away {share(row, of='private image')}." for row in _leaking(defended)
     ]
     if clean := _clean(defended):
-        sentences.append(f"No leak was found with {names(clean)}.")
+        sentences.append(f"No {leak} was found with {names(clean)}.")
         return [*sentences, f"{undefended}, so this does not show that a defence stopped anything."]
     return [*sentences, f"{undefended}, so whether a defence helped is unknown."]
+
+
+def _of_labels(rows: Sequence[Row]) -> list[str]:
+    """What came back of labels that were hidden, for each defence by the attack that restored most."""
+    best: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: (not row.labels_leak, -_recall(row))):
+        if _label_recall(row) is not None:
+            best.setdefault(row.defence, row)
+    if not best:
+        return []
+    ordered = [best[defence] for defence in dict.fromkeys(row.defence for row in rows) if defence in best]
+    called = _short_names([row.defence for row in ordered])
+    guess = f"(guessing: {_recall(ordered[0], guess=True):.1f})"
+
+    def listed(chosen: Sequence[Row]) -> str:
+        return _listed([_restored(row) + (f" with {called[row.defence]}" if len(best) > 1 else "") for row in chosen])
+
+    leaking = [row for row in ordered if row.labels_leak]
+    explained = [row for row in ordered if not row.labels_leak]
+    if not leaking:
+        said = f"Labels were restored no more often than guessing or the null explains: {listed(explained)} {guess}."
+        return [said]
+    first = next((row for row in leaking if row.defence in UNDEFENDED), leaking[0])
+    whose = "" if len(best) == 1 or first.defence in UNDEFENDED else f"with {called[first.defence]}, "
+    plural = "" if first.victims == 1 else "s"
+    sentences = [_capital(f"{whose}the labels of {_restored(first)} private example{plural} were restored {guess}.")]
+    if others := [row for row in leaking if row is not first]:
+        sentences.append(f"Also restored: {listed(others)}.")
+    if explained:
+        sentences.append(f"Restored no more often than guessing or the null explains: {listed(explained)}.")
+    return sentences
+
+
+def _label_recall(row: Row) -> Measurement | None:
+    return row.measured("label_recall") if row.restored_labels else None
+
+
+def _recall(row: Row, *, guess: bool = False) -> float:
+    """How many labels were restored, or would be by guessing."""
+    found = _label_recall(row)
+    return 0.0 if found is None else (found.guess if guess else found.attack.mean) * found.attack.count
+
+
+def _restored(row: Row) -> str:
+    found = _label_recall(row)
+    return f"{_recall(row):.0f} of {0 if found is None else found.attack.count}"
+
+
+def labels_only(row: Row) -> bool:
+    """Whether the attack was after labels alone, so that there is no image to show or to judge."""
+    return row.restored_labels and all(
+        record.pictures.originals is None and record.pictures.reconstructions is None for record in row.records
+    )
 
 
 def _leaking(rows: Sequence[Row]) -> list[Row]:
@@ -217,9 +293,11 @@ def _why_not_judged(rows: Sequence[Row]) -> str:
         return "No attack has finished."
     if not any(map(ran, rows)):
         return "No attack could be run on this update."
+    if all(map(labels_only, rows)):
+        return "The private labels are not known here, so those that were restored cannot be compared with them."
     if all(one.originals is None for one in pictures):
         return "The private images are not known here, so what came back cannot be compared with them."
-    if any(one.measured for row in rows for name, one in row.measurements.items() if name != "label_recall"):
+    if any(one.measured for row in rows for name, one in row.measurements.items() if name not in OF_LABELS):
         return "There was no crowd of other images to pick the private ones from."
     return "No attack returned an image."
 
@@ -288,5 +366,33 @@ def _worst(row: Row) -> Text:
     return Text(f"{measurement.attack.worst:.1f} dB") if measurement and measurement.measured else _not_measured()
 
 
+def _labels(row: Row) -> Text:
+    if _label_recall(row) is None:
+        return Text("given", "dim") if row.labels_given else _not_measured()
+    return Text(_restored(row).replace(" of ", "/")).append(f"\nguess {_recall(row, guess=True):.1f}", "dim")
+
+
+def _seconds(row: Row) -> Text:
+    return Text(f"{row.seconds:.0f} s" if row.seconds >= 10 else f"{row.seconds:.1f} s")
+
+
 def _not_measured() -> Text:
     return Text(NOT_MEASURED.replace(" ", "\n"), "dim")
+
+
+class _Column(NamedTuple):
+    name: str
+    width: int
+    cell: Callable[[Row], Text]
+    justify: Literal["left", "right"] = "right"
+
+
+_IMAGE_COLUMNS = (
+    _Column("identified", 10, _identified, "left"),
+    _Column("PSNR", 9, lambda row: _beside_null(row, "psnr", lambda value, unit: f"{value:.1f}{unit}")),
+    _Column("SSIM", 9, lambda row: _beside_null(row, "ssim", lambda value, unit: f"{value:.2f}{unit}")),
+    _Column("LPIPS\nalex", 8, lambda row: _beside_null(row, "lpips_alex", lambda value, unit: f"{value:.2f}{unit}")),
+    _Column("worst\nPSNR", 7, _worst),
+)
+_LABEL_COLUMNS = (_Column("labels", 9, _labels),)
+_TIME = _Column("time", 5, _seconds)

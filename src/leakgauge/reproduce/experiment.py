@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from leakgauge.attacks.base import Attack
 from leakgauge.data import DataSource
+from leakgauge.defences import Defence, NoDefence
 from leakgauge.models import ModelFactory
 from leakgauge.protocol.learner import Mode
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
+from leakgauge.reproduce.draws import Draw, InOrder
 from leakgauge.utility import Training
 
 Scale = Literal["smoke", "cpu", "full"]
@@ -33,8 +35,9 @@ class Published:
 class Setting:
     """One row at one scale: the client, the model it was sent, and the attack on its update.
 
-    ``updates`` are attacked, each of other images, and as many unrelated ones as ``nulls`` says. ``training`` is None
-    for an untrained model.
+    ``updates`` are attacked, each of other images, and as many unrelated ones as ``nulls`` says; they are shared out
+    among so many ``models``, each of another seed. ``training`` is None for an untrained model. With ``head_only`` the
+    client trains the last layer alone, whose update is the same: enough for labels, at a third of the work.
     """
 
     model: ModelFactory
@@ -45,6 +48,11 @@ class Setting:
     local_update: LocalUpdate = FedSGD()
     mode: Mode = "eval"
     training: Training | None = None
+    draw: Draw = InOrder()
+    models: int = 1
+    classes: int | None = None
+    head_only: bool = False
+    defence: Defence = NoDefence()
 
     @property
     def minibatch(self) -> int:
@@ -54,19 +62,25 @@ class Setting:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. ``published`` is None for a line of our own."""
+    """One line of a table. ``published`` is of the first metric, None for a line of our own; ``also`` of others."""
 
     label: str
     published: Published | None
     at: Callable[[Scale], Setting]
+    also: Mapping[str, Published] = field(default_factory=dict)
+
+    def published_of(self, metric: str, first: str) -> Published | None:
+        return self.published if metric == first else self.also.get(metric)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of a paper. The first of ``metrics`` is the one it prints.
+    """A table or figure of a paper. The first of ``metrics`` is the one it prints; ``shown`` of them are in our table.
 
     ``assumptions`` are what the paper leaves open and what differs here. ``best``, where the paper shows only its best
     images, is how many: a choice made with the originals in hand, so the mean over all is always given as well.
+    ``auxiliary`` test images, the last, are the attacker's if the threat model gives it some. ``stands_in``: without
+    its data the experiment runs on embedded photographs at every scale, not only for a smoke test.
     """
 
     name: str
@@ -77,6 +91,9 @@ class Experiment:
     metrics: tuple[str, ...] = ("psnr", "ssim")
     threat_model: str = "informed"
     best: int = 0
+    shown: int = 1
+    auxiliary: int = 0
+    stands_in: bool = False
 
     def settings(self, scale: Scale) -> dict[str, Setting]:
         return {row.label: row.at(scale) for row in self.rows}

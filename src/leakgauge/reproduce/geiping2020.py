@@ -19,6 +19,7 @@ from leakgauge.attacks.matching.published import (
 from leakgauge.data import Cifar10, Cifar100
 from leakgauge.models import ConvNet, ResNet, lenet_zhu
 from leakgauge.protocol.local_update import FedAvg
+from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting, budget_of
 from leakgauge.utility import Training
 
@@ -163,6 +164,8 @@ def _table1(architecture: str, trained: bool, attack_name: str, scale: Scale) ->
         updates={"smoke": 1, "cpu": 12 if small else 3, "full": 100}[scale],
         nulls={"smoke": 1, "cpu": 2 if small else 1, "full": 10}[scale],
         training=training if trained else None,
+        # From image 100 on, as our recipe was tuned on earlier ones; at full scale the paper's own images.
+        draw=InOrder(100 if scale == "cpu" else 0),
     )
 
 
@@ -244,7 +247,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             "Its 300 iterations are taken as calls of torch's L-BFGS, 20 evaluations each: 6000 of our steps.",
             "At cpu scale this baseline has fewer restarts (4, 1) and, on LeNet, 15 seconds where the others have 6.",
             "Models are trained here by plain SGD without augmentation; the paper does not give its schedule.",
-            "Our own recipe was tuned on CIFAR-10 test images 0 to 99, which are those of this table: it is flattered.",
+            "At cpu scale the images are those from 100 on, as our recipe was tuned on earlier ones; at full scale "
+            "they are the paper's, 0 to 99, and our own row is flattered.",
         ),
     ),
     Experiment(

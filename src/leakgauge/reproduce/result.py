@@ -84,6 +84,7 @@ class RowResult:
         return {
             "label": self.row.label,
             "published": None if self.row.published is None else asdict(self.row.published),
+            "also_published": {name: asdict(one) for name, one in self.row.also.items()},
             "ours": {name: asdict(self.measured(name, experiment.best)) for name in experiment.metrics},
             "null": {name: asdict(self.null(name, experiment.best)) for name in experiment.metrics},
             "steps": None if self.steps is None else list(self.steps),
@@ -95,6 +96,10 @@ class RowResult:
             "local_update": repr(setting.local_update),
             "batch_size": setting.batch_size,
             "mode": setting.mode,
+            "defence": repr(setting.defence),
+            "draw": repr(setting.draw),
+            "models": setting.models,
+            "classes": setting.classes,
             "assumptions": [fact._asdict() for fact in self.records[0].ledger],
             "updates": [_update(record, victims) for record, victims in zip(self.records, self.victims, strict=True)],
             "nulls": [_update(record, None) for record in self.nulls],

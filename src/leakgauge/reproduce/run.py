@@ -20,13 +20,14 @@ from leakgauge.audit.store import FolderStore, check_reachable
 from leakgauge.catalogue import METRICS
 from leakgauge.config import build
 from leakgauge.data import Dataset
-from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.protocol.round import Federation
+from leakgauge.randomness import seeded
+from leakgauge.reproduce.draws import Chosen
 from leakgauge.reproduce.experiment import SCALES, Experiment, Row, Scale, Setting
 from leakgauge.reproduce.result import Reproduction, RowResult
-from leakgauge.reproduce.victims import Victim, embedded, in_order, victim
+from leakgauge.reproduce.victims import Victim, embedded, train_head_only, victim
 from leakgauge.threads import suitable_threads
 from leakgauge.types import Batch
 
@@ -110,7 +111,7 @@ def prepare(experiment: Experiment, options: Options) -> Prepared:
     settings = {label: _adapted(one, options) for label, one in experiment.settings(options.scale).items()}
     dataset = _dataset(experiment, options)
     for setting in settings.values():
-        _draw(setting, dataset)
+        _draw(setting, _private(experiment, dataset), options.seed)
     metrics: Metrics = {name: build(METRICS, name, kind="metric") for name in experiment.metrics}
     return Prepared(experiment, options, dataset, settings, metrics)
 
@@ -151,23 +152,33 @@ def reproduce(
 
 
 def _run(row: Row, setting: Setting, prepared: Prepared, store: FolderStore, watch: Watch, number: int) -> RowResult:
-    one = victim(
-        setting,
-        prepared.dataset,
-        prepared.options.seed,
-        prepared.options.out / "models",
-        lambda done, total: watch.training(row.label, done, total),
-    )
-    cases = _cases(row, setting, one, prepared)
-    with suitable_threads(cases[0].source.num_parameters):
-        records = list(_records(cases, prepared.metrics, store, watch, number))
+    chosen = _draw(setting, _private(prepared.experiment, prepared.dataset), prepared.options.seed)
+    truths, decoys = chosen[: setting.updates], chosen[setting.updates :]
+    records: list[Record] = []
+    for index in range(setting.models):
+        one = victim(
+            setting,
+            prepared.dataset,
+            prepared.options.seed + index,
+            prepared.options.out / "models",
+            lambda done, total: watch.training(row.label, done, total),
+        )
+        cases = _cases(row, setting, one, prepared, truths[index :: setting.models], decoys[index :: setting.models])
+        parameters = cases[0].source.num_parameters
+        with suitable_threads(parameters):
+            for record in _records(cases, prepared.metrics, store, watch, number + len(records)):
+                records.append(record)
+    # Model by model they were run; here they stand in the order of the updates.
+    attacked = [record for record in records if not record.null]
+    order = sorted(range(setting.updates), key=lambda update: (update % setting.models, update))
+    by_update = dict(zip(order, attacked, strict=True))
     return RowResult(
         row=row,
         setting=setting,
-        victims=tuple(tuple(chosen.tolist()) for chosen in _draw(setting, prepared.dataset)[: setting.updates]),
-        parameters=cases[0].source.num_parameters,
+        victims=tuple(tuple(one.images.tolist()) for one in truths),
+        parameters=parameters,
         accuracy=one.accuracy,
-        records=tuple(record for record in records if not record.null),
+        records=tuple(by_update[update] for update in range(setting.updates)),
         nulls=tuple(record for record in records if record.null),
     )
 
@@ -176,29 +187,47 @@ def _records(cases: list[Case], metrics: Metrics, store: FolderStore, watch: Wat
     return run_cases(cases, metrics, store, lambda index, case: watch.attacking(number + index, case))
 
 
-def _cases(row: Row, setting: Setting, one: Victim, prepared: Prepared) -> list[Case]:
+def _cases(
+    row: Row, setting: Setting, one: Victim, prepared: Prepared, truths: list[Chosen], decoys: list[Chosen]
+) -> list[Case]:
     device = torch.device(prepared.options.device)
-    learner, state = learner_and_state(one.module.to(device), mode=setting.mode)
-    batches = [_on(device, prepared.dataset.test[chosen]) for chosen in _draw(setting, prepared.dataset)]
-    truths, decoys = batches[: setting.updates], batches[setting.updates :]
+    dataset = prepared.dataset
+    module = one.module.to(device)
+    if setting.head_only:
+        train_head_only(module, dataset.image_shape)
+    learner, state = learner_and_state(module, mode=setting.mode)
+    batches = [_on(device, Batch(dataset.test.images[chosen.images], chosen.labels)) for chosen in (*truths, *decoys)]
+    real, unrelated = batches[: len(truths)], batches[len(truths) :]
+    count = prepared.experiment.auxiliary
     cases = grid(
         Federation(learner, state, setting.local_update),
-        [Round(truth, decoys[number % len(decoys)], None) for number, truth in enumerate(truths)],
-        defences={"none": NoDefence()},
+        [
+            Round(truth, unrelated[number % len(unrelated)] if unrelated else truth, None)
+            for number, truth in enumerate(real)
+        ],
+        defences={"none": setting.defence},
         attacks={row.label: setting.attack},
         threat_model=named_threat_model(prepared.experiment.threat_model),
         seed=prepared.options.seed,
+        auxiliary=_on(device, dataset.test[-count:]) if count else None,
     )
-    return [case for case in cases if not case.null or case.round < len(decoys)]
+    return [case for case in cases if not case.null or case.round < len(unrelated)]
 
 
-def _draw(setting: Setting, dataset: Dataset) -> list[torch.Tensor]:
+def _private(experiment: Experiment, dataset: Dataset) -> torch.Tensor:
+    """The labels of the images that updates are made of: all but those that the attacker holds."""
+    return dataset.test.labels[: len(dataset.test) - experiment.auxiliary]
+
+
+def _draw(setting: Setting, labels: torch.Tensor, seed: int) -> list[Chosen]:
     """The images of each update, then those of each null."""
-    return in_order(
-        dataset.test.labels,
+    return setting.draw(
+        labels,
         updates=setting.updates + min(setting.nulls, setting.updates),
         batch_size=setting.batch_size,
         minibatch=setting.minibatch,
+        classes=setting.classes or int(labels.max()) + 1,
+        generator=seeded(seed, "victims"),
     )
 
 
@@ -220,8 +249,8 @@ def _adapted(setting: Setting, options: Options) -> Setting:
 def _dataset(experiment: Experiment, options: Options) -> Dataset:
     if options.data_root is not None:
         return experiment.dataset(options.data_root)
-    if options.scale == "smoke":
-        return embedded()
+    if options.scale == "smoke" or experiment.stands_in:
+        return embedded(16 if options.scale == "smoke" else 32)
     raise InvalidCase(
         f"{experiment.name} at scale {options.scale!r} needs the data of {experiment.dataset!r}; name its folder with "
         "--data-root, or use --scale smoke, which makes do with embedded photographs."

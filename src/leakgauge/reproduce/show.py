@@ -35,6 +35,8 @@ _GAP = 2
 
 def table(result: Reproduction) -> Table:
     """The published number beside ours, the null, and the work behind it; made for a console of 100 columns."""
+    if result.experiment.shown > 1:
+        return _table_of_several(result)
     experiment, metric = result.experiment, result.experiment.metrics[0]
     grid = Table(
         box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title=experiment.title, title_justify="left"
@@ -51,6 +53,36 @@ def table(result: Reproduction) -> Table:
         if experiment.best:
             cells.insert(2, f"{_plain(ours.best)}\n({_plain(null.best)})")
         grid.add_row(_setting(row), *cells, f"{row.seconds:.3g}")
+    return _with_notes(grid, result)
+
+
+def _table_of_several(result: Reproduction) -> Table:
+    """For each metric ours, with the published number below it and then the null."""
+    experiment = result.experiment
+    metrics = experiment.metrics[: experiment.shown]
+    grid = Table(
+        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title=experiment.title, title_justify="left"
+    )
+    grid.add_column("setting", overflow="fold", min_width=24)
+    for metric in metrics:
+        grid.add_column(f"{metric}\nours, published, null", justify="right")
+    for name in ("updates", "seconds"):
+        grid.add_column(name, justify="right")
+    for row in result.rows:
+        cells = []
+        for metric in metrics:
+            published = row.row.published_of(metric, metrics[0])
+            given = "-" if published is None or published.mean is None else f"{published.mean:.3f}"
+            cells.append(f"{_three(row.measured(metric))}, {given}, {_three(row.null(metric))}")
+        grid.add_row(_setting(row), *cells, str(len(row.records)), f"{row.seconds:.3g}")
+    return _with_notes(grid, result)
+
+
+def _three(value: Measured) -> str:
+    return "not measured" if value.mean is None else f"{value.mean:.3f}"
+
+
+def _with_notes(grid: Table, result: Reproduction) -> Table:
     grid.caption = Text("\n".join(f"- {note}" for note in result.notes), "dim")
     grid.caption_justify = "left"
     return grid

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from leakgauge.audit.case import digest
 from leakgauge.data import Dataset, Photos
@@ -15,9 +14,11 @@ from leakgauge.data.datasets import rank_within_class
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.models import Normalisation, build
+from leakgauge.protocol.learner import learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.experiment import Setting
 from leakgauge.threads import suitable_threads
+from leakgauge.types import ImageShape
 from leakgauge.utility import accuracy, train
 
 TrainProgress = Callable[[int, int], None]
@@ -35,46 +36,19 @@ class Victim:
     accuracy: float | None
 
 
-def embedded() -> Dataset:
+def embedded(size: int = 16) -> Dataset:
     """The embedded photographs, the classes in turn, in place of a dataset that is not there."""
-    photos = Photos(size=16)()
+    photos = Photos(size=size)()
     order = rank_within_class(photos.test.labels).argsort(stable=True)
     return Dataset(photos.name, photos.train, photos.test[order], photos.class_names)
-
-
-def in_order(labels: Tensor, *, updates: int, batch_size: int, minibatch: int) -> list[Tensor]:
-    """Indices of each update's images: the next ones, without those whose label is in their mini-batch already.
-
-    The rule of Geiping et al. [2020, C.2]; with fewer classes than a mini-batch has images, no label comes again before
-    all have come.
-
-    >>> in_order(torch.tensor([3, 3, 5, 5, 3]), updates=2, batch_size=2, minibatch=2)
-    [tensor([0, 2]), tensor([3, 4])]
-    """
-    classes = len(labels.unique())
-    queue = iter(enumerate(labels.tolist()))
-    chosen = []
-    for _ in range(updates):
-        update: list[int] = []
-        while len(update) < batch_size:
-            of_batch = labels[update[len(update) // minibatch * minibatch :]].tolist()
-            lap = of_batch[len(of_batch) // classes * classes :]
-            following = next((index for index, label in queue if label not in lap), None)
-            if following is None:
-                raise InvalidCase(
-                    f"The {len(labels)} test images are too few for {updates} updates of {batch_size} with nulls; "
-                    "lower --images."
-                )
-            update.append(following)
-        chosen.append(torch.tensor(update))
-    return chosen
 
 
 def victim(setting: Setting, dataset: Dataset, seed: int, folder: Path, progress: TrainProgress) -> Victim:
     """The model of a row, trained if it is to be; trained weights are kept in ``folder`` and read again."""
     reference = dataset.train.images if len(dataset.train) else dataset.test.images
     normalisation = Normalisation.of(reference[:_REFERENCE])
-    module = build(setting.model, dataset.image_shape, dataset.num_classes, seed=seed, normalisation=normalisation)
+    classes = setting.classes or dataset.num_classes
+    module = build(setting.model, dataset.image_shape, classes, seed=seed, normalisation=normalisation)
     module.eval()
     if setting.training is None:
         return Victim(module, None)
@@ -96,6 +70,14 @@ def victim(setting: Setting, dataset: Dataset, seed: int, folder: Path, progress
         described = {"model": repr(setting.model), "training": repr(setting.training), "dataset": dataset.name}
         write_tensors(path, module.state_dict(), described | {"accuracy": repr(score), "seed": str(seed)})
     return Victim(module.eval(), score)
+
+
+def train_head_only(module: nn.Module, image_shape: ImageShape) -> None:
+    """Freeze everything below the classifier, so that a client's pass through it keeps nothing for a gradient."""
+    learner, state = learner_and_state(module)
+    head = learner.classifier(state, image_shape)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name.startswith(f"{head}."))
 
 
 def _loaded(module: nn.Module, path: Path) -> float | None:

@@ -41,7 +41,7 @@ class FullyConnected:
     def __call__(
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
-        del generator, progress
+        del progress
         finite_update(observation)
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         facing = sorted(facing_layers(observation), key=lambda layer: not layer.biased)
@@ -58,14 +58,15 @@ class FullyConnected:
         facts: dict[str, str | float] = {"layer": layer.name, "route": reading.route}
         if reading.disagreement is not None:
             facts["disagreement"] = reading.disagreement
-        return Reconstruction(images, self._labels(network), Outcome.SOLVED, facts=facts)
+        return Reconstruction(images, self._labels(network, generator), Outcome.SOLVED, facts=facts)
 
-    def _labels(self, network: Network) -> Tensor | None:
+    def _labels(self, network: Network, generator: Generator) -> Tensor | None:
         if network.observation.labels is not None or self.labels is None:
             return network.observation.labels
         # The sign rule needs a bias or features of one sign; the softmax does not.
-        by_softmax = network.label()
-        return restored_labels(network.observation, self.labels) if by_softmax is None else by_softmax
+        if (by_softmax := network.label()) is not None:
+            return by_softmax
+        return restored_labels(network.observation, self.labels, generator=generator)
 
 
 def layer_inputs_from_update(observation: UpdateObservation) -> dict[str, Tensor]:

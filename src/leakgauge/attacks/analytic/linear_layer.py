@@ -31,7 +31,7 @@ class LinearLayer:
     def __call__(
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
-        del generator, progress
+        del progress
         update = finite_update(observation)
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         layer = next((layer for layer in facing_layers(observation) if layer.biased), None)
@@ -42,7 +42,7 @@ class LinearLayer:
         features = recover_input(update[f"{layer.name}.weight"], update[f"{layer.name}.bias"])
         if features is None:
             return not_applicable("the bias update of the first layer is zero")
-        labels = restored_labels(observation, self.labels)
+        labels = restored_labels(observation, self.labels, generator=generator)
         return Reconstruction(layer.image(features, observation), labels, Outcome.SOLVED, facts={"layer": layer.name})
 
 
@@ -107,12 +107,12 @@ def one_gradient(local_update: LocalUpdate | None) -> bool:
     return isinstance(local_update, FedSGD) or (isinstance(local_update, FedAvg) and local_update.epochs == 1)
 
 
-def restored_labels(observation: UpdateObservation, rule: LabelAttack | None) -> Tensor | None:
+def restored_labels(observation: UpdateObservation, rule: LabelAttack | None, *, generator: Generator) -> Tensor | None:
     """The labels given, else restored, else None: the image does not depend on them."""
     if observation.labels is not None or rule is None:
         return observation.labels
     try:
-        return rule.restore(observation)
+        return rule.restore(observation, generator=generator)
     except LeakGaugeError:
         return None
 

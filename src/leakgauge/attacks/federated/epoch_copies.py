@@ -110,7 +110,7 @@ class EpochCopies:
         copies = FedAvgOnCopies(client.epochs, client.batch_size, client.learning_rate)
         labels = observation.labels
         if labels is None and not isinstance(self.attack.labels, FreeLabels):
-            labels = self.attack.problem(observation).labels
+            labels = self.attack.problem(observation, generator=generator).labels
         attack = replace(self.attack, priors=(*self.attack.priors, replace(self.tie, groups=client.epochs)))
         found = attack(
             replace(

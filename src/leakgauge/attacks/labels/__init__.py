@@ -1,5 +1,30 @@
 """Label restoration: one file per rule."""
 
+from leakgauge.attacks.labels.alternating import Alternating
+from leakgauge.attacks.labels.best import BestLabels, best
+from leakgauge.attacks.labels.counts import CountRule
+from leakgauge.attacks.labels.guess import ClassPrior
+from leakgauge.attacks.labels.head_matching import HeadMatching
 from leakgauge.attacks.labels.idlg import IDLG
+from leakgauge.attacks.labels.ilrg import ILRG
+from leakgauge.attacks.labels.llg import LLG
+from leakgauge.attacks.labels.min_row import MinRow
+from leakgauge.attacks.labels.rlg import RLG
+from leakgauge.attacks.labels.soft_labels import SoftLabel
+from leakgauge.attacks.labels.zlg import ZLG
 
-__all__ = ["IDLG"]
+__all__ = [
+    "IDLG",
+    "ILRG",
+    "LLG",
+    "RLG",
+    "ZLG",
+    "Alternating",
+    "BestLabels",
+    "ClassPrior",
+    "CountRule",
+    "HeadMatching",
+    "MinRow",
+    "SoftLabel",
+    "best",
+]

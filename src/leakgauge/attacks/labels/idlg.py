@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, finite_update, silent
+from leakgauge.attacks.labels.counts import CountRule
+from leakgauge.attacks.labels.head import head_of
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import Outcome, Reconstruction
 
 
 @dataclass(frozen=True)
-class IDLG:
+class IDLG(CountRule):
     """The class whose classifier row has a negative update is the label [Zhao et al., 2020].
 
     With mean cross-entropy the bias update of class i is mean(p_i) - share of i in the batch, negative only for classes
@@ -22,18 +22,16 @@ class IDLG:
     the most negative classes are then counted again, in turn.
     """
 
-    def restore(self, observation: UpdateObservation) -> Tensor:
+    def estimate(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
+        del generator
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
-        head = observation.learner.classifier(observation.state, observation.image_shape)
-        update = finite_update(observation)
-        name = f"{head}.bias" if f"{head}.bias" in update else f"{head}.weight"
-        return labels_from_scores(update[name] if update[name].ndim == 1 else update[name].sum(dim=1), num_examples)
+        head = head_of(observation)
+        scores = head.row_sums if head.bias_update is None else head.bias_update
+        return counted(labels_from_scores(scores, num_examples), head.num_classes)
 
-    def __call__(
-        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        del generator, progress
-        return Reconstruction(images=None, labels=self.restore(observation), outcome=Outcome.SOLVED)
+
+def counted(labels: Tensor, num_classes: int) -> Tensor:
+    return torch.bincount(labels, minlength=num_classes).double()
 
 
 def labels_from_scores(scores: Tensor, num_examples: int) -> Tensor:

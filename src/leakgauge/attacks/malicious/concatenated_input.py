@@ -47,13 +47,13 @@ class ConcatenatedInput(MaliciousAttack):
         )
 
     def read(self, observation: UpdateObservation, *, generator: Generator, progress: Progress) -> Reconstruction:
-        del generator, progress
+        del progress
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         if num_examples > 1 and not self.blank_head:
             return not_applicable("the update mixes several images; `blank_head` tells them apart")
         weight, bias = observation.update.params["head.weight"], observation.update.params["head.bias"]
         blank = self.blank_head and observation.labels is None
-        labels = head_labels(bias, num_examples) if blank else restored_labels(observation, IDLG())
+        labels = head_labels(bias, num_examples) if blank else restored_labels(observation, IDLG(), generator=generator)
         assert labels is not None  # a classifier with a bias gives them away
         pixels = int(torch.Size(observation.image_shape).numel())
         found = head_inputs(weight[:, -pixels:], bias, labels, num_examples)

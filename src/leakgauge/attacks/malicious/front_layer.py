@@ -56,7 +56,7 @@ class FrontLayer(MaliciousAttack):
         return Fronted(learner.module, pixels, self.bins), ModelState({**layers, **honest.params}, honest.buffers)
 
     def read(self, observation: UpdateObservation, *, generator: Generator, progress: Progress) -> Reconstruction:
-        del generator, progress
+        del progress
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         weight, bias = observation.update.params["front.weight"], observation.update.params["front.bias"]
         # Each row minus the next one: what the images of one bin contribute. Nothing is brighter than the last bin.
@@ -68,7 +68,9 @@ class FrontLayer(MaliciousAttack):
         above = torch.cat((weight[1:], weight.new_zeros(1, weight.shape[1])))
         images = ((weight[chosen] - above[chosen]) / held[chosen, None]).view(-1, *observation.image_shape).clamp(0, 1)
         facts: dict[str, str | int | float] = {"bins": self.bins, "bins that held images": int(occupied.sum())}
-        return Reconstruction(images, restored_labels(observation, IDLG()), Outcome.SOLVED, facts=facts)
+        return Reconstruction(
+            images, restored_labels(observation, IDLG(), generator=generator), Outcome.SOLVED, facts=facts
+        )
 
     def _edges(self) -> Tensor:
         """Lower edges of the bins, of equal probability; the first lies below every image."""

@@ -50,7 +50,7 @@ class IdentityConvolutions(MaliciousAttack):
             return learner.module, self._parameters(learner.without_dropout(), state, image_shape, spare=False)
 
     def read(self, observation: UpdateObservation, *, generator: Generator, progress: Progress) -> Reconstruction:
-        del generator, progress
+        del progress
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         learner, state, shape = observation.learner, observation.state, observation.image_shape
         layer = _receiver(learner, state, shape)
@@ -59,7 +59,9 @@ class IdentityConvolutions(MaliciousAttack):
             return not_applicable(f"the update of {layer!r} mixes several images")
         weight, bias = observation.update.params[f"{layer}.weight"], observation.update.params[f"{layer}.bias"]
         restore = blank and observation.labels is None
-        labels = head_labels(bias, num_examples) if restore else restored_labels(observation, IDLG())
+        labels = (
+            head_labels(bias, num_examples) if restore else restored_labels(observation, IDLG(), generator=generator)
+        )
         found = head_inputs(weight, bias, labels if labels is not None else bias.new_zeros(0), num_examples)
         if isinstance(found, str):
             return not_applicable(found)

@@ -10,7 +10,7 @@ from torch import Generator
 
 from leakgauge.attacks.base import LabelAttack, Progress, finite_update, silent
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.labels.idlg import IDLG
+from leakgauge.attacks.labels.best import BestLabels
 from leakgauge.attacks.matching.differentiation import Automatic, Differentiation
 from leakgauge.attacks.matching.objectives import Cosine, Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, SignedAdam
@@ -36,7 +36,7 @@ class GradientMatching:
     priors: tuple[Prior, ...] = ()
     parametrisation: Parametrisation = Pixels()
     optimiser: Optimiser = SignedAdam()
-    labels: LabelAttack | FreeLabels | None = IDLG()
+    labels: LabelAttack | FreeLabels | None = BestLabels()
     differentiation: Differentiation = Automatic()
     restarts: int = 1
     budget: Budget = Budget(steps=1000)
@@ -55,7 +55,7 @@ class GradientMatching:
 
         Several observations of one model are attacked side by side; each is explained on its own.
         """
-        problems = [self.problem(observation) for observation in observations]
+        problems = [self.problem(observation, generator=generator) for observation in observations]
         first, seen = problems[0], observations[0]
         unknowns = Unknowns(
             self.parametrisation,
@@ -80,7 +80,7 @@ class GradientMatching:
             start=start,
         )
 
-    def problem(self, observation: UpdateObservation) -> MatchingProblem:
+    def problem(self, observation: UpdateObservation, *, generator: Generator) -> MatchingProblem:
         """What is to be explained, with the labels known or restored, or as probabilities if they are to be found."""
         observed = finite_update(observation)
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
@@ -90,7 +90,7 @@ class GradientMatching:
             labels = torch.full((num_examples, classes), 1 / classes).to(next(iter(observed.values())))
         elif labels is None:
             rule: LabelAttack = known(self.labels, "labels", needed_by=self)  # type: ignore[assignment]
-            labels = rule.restore(observation)
+            labels = rule.restore(observation, generator=generator)
         return MatchingProblem(
             learner=observation.learner,
             state=observation.state,

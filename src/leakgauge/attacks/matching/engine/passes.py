@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vjp
 
-from leakgauge.attacks.matching.engine.layers import Gradients, Maybe, add
+from leakgauge.attacks.matching.engine.layers import Asked, Gradients, Maybe, Motion, Point, add
 from leakgauge.attacks.matching.engine.trace import Network
 from leakgauge.protocol.learner import LossFunction
 
@@ -78,7 +78,7 @@ class NetworkGradient:
                 readers[slot] -= 1
                 if readers[slot] == 0 and slot != self.network.output:
                     tangents.pop(slot, None)
-            tangent, memory = step.layer.tangent(self.weights[index], kept.memories[index], along[index], inputs)
+            tangent, memory = step.layer.tangent(Point(self.weights[index], kept.memories[index]), along[index], inputs)
             tangents[step.output] = tangent
             tangent_memories.append(memory)
         moved = tangents[self.network.output]
@@ -89,14 +89,11 @@ class NetworkGradient:
         for index in reversed(range(len(steps))):
             step = steps[index]
             found = step.layer.curvature(
-                self.weights[index],
-                kept.memories[index],
-                along[index],
-                tangent_memories[index],
+                Point(self.weights[index], kept.memories[index]),
+                Motion(along[index], tangent_memories[index]),
                 kept.cotangents[index],
                 curved.pop(step.output, None),
-                [True] * len(step.inputs),
-                gradients,
+                Asked([True] * len(step.inputs), gradients),
             )
             kept.memories[index] = kept.cotangents[index] = along[index] = tangent_memories[index] = None
             for slot, cotangent in zip(step.inputs, found):
@@ -157,8 +154,8 @@ class NetworkGradient:
             gy = cotangents.pop(step.output, None)
             if gy is None:
                 continue  # nothing of the loss depends on this step
-            wanted = [slot != 0 or of_images for slot in step.inputs]
-            found = step.layer.cotangent(weights[index], memories[index], gy, wanted, gradients)
+            asked = Asked([slot != 0 or of_images for slot in step.inputs], gradients)
+            found = step.layer.cotangent(Point(weights[index], memories[index]), gy, asked)
             if step.layer.needs_cotangent:
                 kept[index] = gy
             for slot, cotangent in zip(step.inputs, found):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -33,8 +33,10 @@ from leakgauge.attacks.matching.engine.layers import (
     Reshaped,
     Scaled,
     Shifted,
-    Smooth,
 )
+from leakgauge.attacks.matching.engine.layers.activations import SMOOTH
+from leakgauge.attacks.matching.engine.layers.normalisation import BATCH, group_layout, layer_layout
+from leakgauge.attacks.matching.engine.modules import applied, module_layer, unknown
 from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.learner import Learner
 from leakgauge.types import ModelState
@@ -69,11 +71,7 @@ def trace(learner: Learner, state: ModelState, images: Tensor, *, fold: bool = T
     except UnsupportedModel:
         raise
     except Exception as error:  # a user's module may fail to trace in any way
-        raise _unknown(f"it cannot be traced: {next(iter(str(error).splitlines()), repr(error))}") from error
-
-
-def _unknown(why: str) -> UnsupportedModel:
-    return UnsupportedModel(f"The tangent sweeps do not know this model ({why.rstrip('.')}); use DoubleBackward().")
+        raise unknown(f"it cannot be traced: {next(iter(str(error).splitlines()), repr(error))}") from error
 
 
 class _Size(NamedTuple):
@@ -110,9 +108,9 @@ class _Reader:
             elif node not in self.slots:
                 self.step(node)
         if output is None:
-            raise _unknown("its output is not one tensor")
+            raise unknown("its output is not one tensor")
         if any(count > 1 for count in self.used.values()):
-            raise _unknown("a parameter is used by more than one layer")
+            raise unknown("a parameter is used by more than one layer")
         return Network(self.living(output), output, tuple(self.trained))
 
     def living(self, output: int) -> tuple[Step, ...]:
@@ -144,7 +142,7 @@ class _Reader:
 
     def refuse(self, node: fx.Node, why: str = "an operation without a rule") -> NoReturn:
         target: Any = node.target
-        raise _unknown(f"{target if isinstance(target, str) else getattr(target, '__name__', target)}: {why}")
+        raise unknown(f"{target if isinstance(target, str) else getattr(target, '__name__', target)}: {why}")
 
     def owned(self, name: str, node: fx.Node) -> str:
         if name not in self.available:
@@ -177,7 +175,7 @@ class _Reader:
         elif isinstance(module, nn.ReLU | nn.LeakyReLU):
             self.rectifier(node, source, getattr(module, "negative_slope", 0.0))
         else:
-            layer = _module_layer(module)
+            layer = module_layer(module)
             if layer is None:
                 self.refuse(node)
             self.write(node, layer, (source,))
@@ -241,20 +239,20 @@ class _Reader:
             self.write(node, ChannelAffine(self.eval_norm(node), self.trained), (source,))
             return
         gamma, beta = self.parameters(node, module, "weight", "bias")
-        self.write(node, Normalised(gamma, beta, module.eps, *_BATCH, self.trained), (source,))
+        self.write(node, Normalised(gamma, beta, module.eps, BATCH, self.trained), (source,))
 
     def normalised(self, node: fx.Node, module: nn.Module, source: fx.Node) -> Layer:
         gamma, beta = self.parameters(node, module, "weight", "bias")
         if isinstance(module, nn.LayerNorm):
-            layout = _layer_layout(len(module.normalized_shape))
+            layout = layer_layout(len(module.normalized_shape))
         elif isinstance(module, nn.GroupNorm):
-            layout = _group_layout(module.num_groups)
+            layout = group_layout(module.num_groups)
         else:
             assert isinstance(module, _InstanceNorm)
             if module.running_mean is not None and not module.training:
                 self.refuse(node, "instance norm with running statistics")
-            layout = _group_layout(_shape(source)[1])
-        return Normalised(gamma, beta, float(module.eps), *layout, self.trained)
+            layout = group_layout(_shape(source)[1])
+        return Normalised(gamma, beta, float(module.eps), layout, self.trained)
 
     def rectifier(self, node: fx.Node, source: fx.Node, slope: float) -> None:
         if slope < 0:
@@ -284,15 +282,15 @@ class _Reader:
         elif name == "leaky_relu":
             slope: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("negative_slope", 0.01)
             self.rectifier(node, self.source(node), float(slope))
-        elif name in _SMOOTH and not any(node.kwargs.values()) and len(node.args) == 1:
-            self.write(node, _SMOOTH[name], (self.source(node),))
+        elif name in SMOOTH and not any(node.kwargs.values()) and len(node.args) == 1:
+            self.write(node, SMOOTH[name], (self.source(node),))
         elif name in ("view", "reshape", "flatten"):
             self.reshaped(node, name)
         elif name in ("adaptive_avg_pool2d", "avg_pool2d", "mean") and self.plain(node):
             self.write(node, LinearMap(self.bound(node)), (self.source(node),))
         elif name == "max_pool2d" and self.plain(node) and not node.kwargs.get("return_indices"):
             options = {**node.kwargs, "return_indices": True}
-            pool = partial(_apply, functional.max_pool2d, tuple(node.args[1:]), options)
+            pool = partial(applied, functional.max_pool2d, tuple(node.args[1:]), options)
             self.write(node, MaxPool(pool, 2), (self.source(node),))
         elif name == "contiguous" or (name == "dropout" and node.kwargs.get("training", True) is False):
             self.write(node, Passed(), (self.source(node),))
@@ -384,143 +382,16 @@ def _reshape(shape: tuple[int | None, ...], x: Tensor) -> Tensor:
 
 
 def _call(function: Callable[..., Any], node: fx.Node) -> Callable[[Tensor], Any]:
-    return partial(_apply, function, tuple(node.args[1:]), dict(node.kwargs))
-
-
-def _apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], x: Tensor) -> Any:
-    return function(x, *args, **kwargs)
+    return partial(applied, function, tuple(node.args[1:]), dict(node.kwargs))
 
 
 def _shape(node: fx.Node) -> torch.Size:
     found = node.meta.get("tensor_meta")
     if found is None or not hasattr(found, "shape"):
-        raise _unknown(f"{node.target}: not one tensor")
+        raise unknown(f"{node.target}: not one tensor")
     shape: torch.Size = found.shape
     return shape
 
 
 def _uses_batch(module: _BatchNorm) -> bool:
     return module.training or module.running_mean is None
-
-
-# Layouts of the normalisations: to (groups..., entries), back, parameters onto the input, and their gradients' sum.
-
-
-def _batch_grouped(x: Tensor) -> Tensor:
-    return x.transpose(0, 1).flatten(1)
-
-
-def _batch_ungrouped(groups: Tensor, like: Tensor) -> Tensor:
-    return groups.view(like.transpose(0, 1).shape).transpose(0, 1)
-
-
-def _on_channels(vector: Tensor, like: Tensor) -> Tensor:
-    return vector.view(-1, *[1] * (like.ndim - 2))
-
-
-def _sum_channels(tensor: Tensor) -> Tensor:
-    return tensor.sum(dim=[axis for axis in range(tensor.ndim) if axis != 1])
-
-
-_Layout = tuple[
-    Callable[[Tensor], Tensor],
-    Callable[[Tensor, Tensor], Tensor],
-    Callable[[Tensor, Tensor], Tensor],
-    Callable[[Tensor], Tensor],
-]
-_BATCH: _Layout = (_batch_grouped, _batch_ungrouped, _on_channels, _sum_channels)
-
-
-def _group_layout(groups: int) -> _Layout:
-    def grouped(x: Tensor) -> Tensor:
-        return x.reshape(x.shape[0], groups, -1)
-
-    def ungrouped(split: Tensor, like: Tensor) -> Tensor:
-        return split.reshape(like.shape)
-
-    return grouped, ungrouped, _on_channels, _sum_channels
-
-
-def _layer_layout(axes: int) -> _Layout:
-    def grouped(x: Tensor) -> Tensor:
-        return x.flatten(-axes)
-
-    def ungrouped(split: Tensor, like: Tensor) -> Tensor:
-        return split.view(like.shape)
-
-    def broadcast(vector: Tensor, like: Tensor) -> Tensor:
-        return vector
-
-    def reduce(tensor: Tensor) -> Tensor:
-        return tensor.sum(dim=list(range(tensor.ndim - axes)))
-
-    return grouped, ungrouped, broadcast, reduce
-
-
-# Activations
-
-
-def _sigmoid_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    first = y * (1 - y)
-    return first, first * (1 - 2 * y)
-
-
-def _tanh_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    first = 1 - y * y
-    return first, -2 * y * first
-
-
-def _by_autograd(function: Callable[[Tensor], Tensor]) -> Smooth:
-    def derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        def slope(x: Tensor) -> Tensor:
-            back = torch.func.vjp(function, x)[1]
-            return back(torch.ones_like(x))[0]
-
-        first, again = torch.func.vjp(slope, x)[:2]
-        return first, again(torch.ones_like(x))[0]
-
-    return Smooth(function, derivatives)
-
-
-_SIGMOID, _TANH = Smooth(torch.sigmoid, _sigmoid_derivatives), Smooth(torch.tanh, _tanh_derivatives)
-_SMOOTH: Mapping[str, Smooth] = {
-    "sigmoid": _SIGMOID,
-    "tanh": _TANH,
-    "gelu": _by_autograd(functional.gelu),
-    "silu": _by_autograd(functional.silu),
-    "softplus": _by_autograd(functional.softplus),
-}
-
-
-def _module_layer(module: nn.Module) -> Layer | None:
-    """The layer of a module without parameters."""
-    if isinstance(module, nn.Sigmoid | nn.Tanh):
-        return _SIGMOID if isinstance(module, nn.Sigmoid) else _TANH
-    if isinstance(module, nn.GELU | nn.SiLU | nn.ELU | nn.Softplus | nn.CELU | nn.SELU | nn.Mish):
-        return _by_autograd(_out_of_place(module))
-    if isinstance(module, nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d) and not module.return_indices:
-        options = (module.kernel_size, module.stride, module.padding, module.dilation, module.ceil_mode)
-        spatial = int(type(module).__name__[-2])
-        pool = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[spatial - 1]
-        return MaxPool(partial(_apply, pool, options, {"return_indices": True}), spatial)
-    if isinstance(module, nn.AdaptiveMaxPool1d | nn.AdaptiveMaxPool2d) and not module.return_indices:
-        flat = isinstance(module, nn.AdaptiveMaxPool1d)
-        adaptive = functional.adaptive_max_pool1d if flat else functional.adaptive_max_pool2d
-        return MaxPool(
-            partial(_apply, adaptive, (module.output_size,), {"return_indices": True}), int(type(module).__name__[-2])
-        )
-    if isinstance(module, nn.Flatten | nn.Unflatten):
-        return Reshaped(module)
-    if isinstance(module, nn.Identity) or (isinstance(module, nn.modules.dropout._DropoutNd) and not module.training):
-        return Passed()
-    linear = (
-        nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d,
-        nn.ZeroPad2d, nn.CircularPad2d, nn.ReflectionPad2d, nn.ReplicationPad2d, nn.PixelShuffle, nn.PixelUnshuffle,
-    )  # fmt: skip
-    return LinearMap(module) if isinstance(module, linear) else None
-
-
-def _out_of_place(module: nn.Module) -> Callable[[Tensor], Tensor]:
-    if getattr(module, "inplace", False):
-        raise _unknown(f"{type(module).__name__} in place")
-    return module

@@ -1,0 +1,33 @@
+"""What a server can learn about its model by running it: on noise, or on images it has."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor, nn
+
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.types import Batch
+
+
+def dummy_images(observation: UpdateObservation, count: int, *, generator: Generator) -> Tensor:
+    """Uniform noise in [0, 1], in the shape, type and place of the model's inputs."""
+    noise = torch.rand(count, *observation.image_shape, generator=generator)
+    return noise.to(device=observation.state.device, dtype=observation.state.dtype)
+
+
+def features(observation: UpdateObservation, images: Tensor) -> Tensor:
+    """What enters the classifier, a row per image, in float64 on the CPU."""
+    learner, state = observation.learner, observation.state
+    name = learner.classifier(state, observation.image_shape)
+    with torch.no_grad():
+        return learner.layer_inputs(state, images, nn.Linear)[name].detach().cpu().double()
+
+
+def dummy_features(observation: UpdateObservation, count: int, *, generator: Generator) -> Tensor:
+    """Of as many random inputs; two at least, for BatchNorm's sake."""
+    return features(observation, dummy_images(observation, max(2, count), generator=generator))
+
+
+def head_gradients(observation: UpdateObservation, batch: Batch) -> dict[str, Tensor]:
+    """The update of all parameters that a client would send for a batch, by plain gradient."""
+    return observation.learner.gradient(observation.state, batch)

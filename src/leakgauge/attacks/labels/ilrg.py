@@ -1,0 +1,87 @@
+"""Counts from a linear system in class-wise embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge.attacks.labels.counts import CountRule, as_labels
+from leakgauge.attacks.labels.dummies import dummy_features
+from leakgauge.attacks.labels.head import Head, mean_gradient
+from leakgauge.protocol.observation import UpdateObservation, known
+
+_ROUNDS = 3
+_LEAST = 1e-12
+"""Of a bias update's largest entry: below it the quotient dW_c / db_c is rounding and no embedding."""
+
+
+@dataclass(frozen=True)
+class ILRG(CountRule):
+    """Solve for the counts n that explain the bias update, given each class's mean embedding [Ma et al., 2023].
+
+    Row c of dW is dominated by the examples of class c, so e_c = dW_c / db_c, and P_c = softmax(W e_c + b) is what the
+    model says of them. Then sum_j n_j P_ji - n_i = K db_i and sum_j n_j = K: C + 1 equations, solved by least squares.
+    ``uniform`` is the paper's baseline, P = 1 / C; with ``one_by_one`` each count is rounded for itself, as the paper
+    scores them, and there may be more or fewer labels than examples.
+
+    Without a bias, db is the row sum of dW over the examples' feature mass s, which is taken as one number: its inverse
+    joins the unknowns, starting from the mass of random inputs.
+    """
+
+    uniform: bool = False
+    one_by_one: bool = False
+
+    def restore(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
+        if not self.one_by_one:
+            return super().restore(observation, generator=generator)
+        counts = self.estimate(observation, generator=generator).round().clamp(min=0).long()
+        # More than there are examples is no count at all [the authors' code].
+        counts[counts > known(observation.num_examples, "num_examples", needed_by=self)] = 0
+        return as_labels(counts, observation)
+
+    def estimate(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
+        num_examples = known(observation.num_examples, "num_examples", needed_by=self)
+        head = mean_gradient(observation, needed_by=self)
+        if head.bias_update is not None:
+            return solve_counts(self._probabilities(head, head.bias_update), head.bias_update, num_examples)
+        mass = float(dummy_features(observation, num_examples, generator=generator).sum(dim=1).mean())
+        for _ in range(_ROUNDS):
+            probabilities = self._probabilities(head, head.row_sums / mass)
+            counts, inverse = _solve_with_mass(probabilities, head.row_sums, num_examples)
+            if not inverse * mass > 0:
+                break
+            mass = 1 / inverse
+        return counts
+
+    def _probabilities(self, head: Head, bias_update: Tensor) -> Tensor:
+        """Row j: what the model says of the examples of class j."""
+        if self.uniform:
+            return torch.full((head.num_classes,) * 2, 1 / head.num_classes, dtype=torch.float64)
+        return head.probabilities(class_embeddings(head, bias_update))
+
+
+def class_embeddings(head: Head, bias_update: Tensor) -> Tensor:
+    """dW_c / db_c per class; zero where db_c is."""
+    usable = bias_update.abs() > _LEAST * bias_update.abs().max()
+    return torch.where(usable, head.weight_update.T / torch.where(usable, bias_update, 1.0), 0.0).T
+
+
+def solve_counts(probabilities: Tensor, bias_update: Tensor, num_examples: int) -> Tensor:
+    """Least squares of [1; P^T - I] n = [K; K db]."""
+    classes = len(bias_update)
+    matrix = torch.cat((torch.ones(1, classes, dtype=torch.float64), probabilities.T - torch.eye(classes)))
+    wanted = num_examples * torch.cat((torch.ones(1, dtype=torch.float64), bias_update))
+    return torch.linalg.lstsq(matrix, wanted[:, None]).solution[:, 0]
+
+
+def _solve_with_mass(probabilities: Tensor, row_sums: Tensor, num_examples: int) -> tuple[Tensor, float]:
+    """The same with K t / s instead of K db, for counts and 1 / s."""
+    classes = len(row_sums)
+    matrix = torch.cat((probabilities.T - torch.eye(classes), -num_examples * row_sums[:, None]), dim=1)
+    ones = torch.cat((torch.ones(classes, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)))
+    wanted = torch.zeros(classes + 1, dtype=torch.float64)
+    wanted[0] = num_examples
+    solution = torch.linalg.lstsq(torch.cat((ones[None], matrix)), wanted[:, None], driver="gelsd").solution[:, 0]
+    return solution[:-1], float(solution[-1])

@@ -1,0 +1,36 @@
+"""How d(matching loss)/d(images) is taken: several routes to one derivative, checked against each other in float64.
+
+Write g(x) for the candidate's update and D for the distance; v = dD/dg. Then dD/dx = d/dx <g(x), v>, and when g is a
+gradient of the loss L this is also the derivative of grad_x L(params + e v, x) at e = 0. A route takes that derivative
+for one gradient; what the client makes of its gradients (several local steps, defences) is the same for every route.
+"""
+
+from leakgauge.attacks.matching.differentiation.automatic import Automatic
+from leakgauge.attacks.matching.differentiation.evaluation import Evaluator, plan_evaluation
+from leakgauge.attacks.matching.differentiation.graph import DoubleBackward
+from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pull, Wanted
+from leakgauge.attacks.matching.differentiation.matcher import Matcher
+from leakgauge.attacks.matching.differentiation.quotient import FiniteDifference
+from leakgauge.attacks.matching.differentiation.route import Differentiation
+from leakgauge.attacks.matching.differentiation.rows import OneByOne, Rows, RowwiseLoss, Together, stacked
+from leakgauge.attacks.matching.differentiation.sweeps import FrozenDifference, Tangent
+
+__all__ = [
+    "Automatic",
+    "Differentiation",
+    "DoubleBackward",
+    "Evaluator",
+    "FiniteDifference",
+    "FrozenDifference",
+    "Linearised",
+    "Matcher",
+    "OneByOne",
+    "Pull",
+    "Rows",
+    "RowwiseLoss",
+    "Tangent",
+    "Together",
+    "Wanted",
+    "plan_evaluation",
+    "stacked",
+]

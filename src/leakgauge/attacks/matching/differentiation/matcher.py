@@ -1,0 +1,97 @@
+"""From the derivative of one gradient to that of the matching loss, through what the client makes of its gradients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from leakgauge import params as tree
+from leakgauge.attacks.matching.differentiation.linearised import Linearised, Wanted
+from leakgauge.attacks.matching.engine import Pulled
+from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
+from leakgauge.attacks.matching.surrogate import StraightLine
+from leakgauge.errors import UnsupportedModel
+from leakgauge.protocol.local_update import FedAvg, FedSGD
+from leakgauge.types import Batch, ParamTree
+
+UNDERSTOOD = (FedSGD, FedAvg, StraightLine)
+"""Clients whose local steps a route differentiates one by one; others are differentiated as a whole."""
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """The matching loss of candidates and its derivative, through the client's local steps and defences."""
+
+    problem: MatchingProblem
+    gradient: Linearised
+
+    def __call__(self, images: Tensor, labels: Tensor) -> ValueAndGradient:
+        client, _ = self.problem.client()
+        # Class probabilities are differentiated in too; that costs next to nothing, as the labels enter last.
+        wanted = Wanted(labels=labels.is_floating_point())
+        batch = Batch(images.detach(), labels.detach())
+        if isinstance(client, FedSGD):
+            gradient, pull = self.gradient.at(self.problem.state.params, batch, wanted)
+            value, direction = self.problem.direction(gradient)
+            return _finished(value, pull(direction))
+        if isinstance(client, FedAvg):
+            return self._local_steps(client, batch, wanted)
+        if isinstance(client, StraightLine):
+            return self._straight_line(client, batch, wanted)
+        raise UnsupportedModel(f"The local algorithm {client!r} is differentiated as a whole; use DoubleBackward().")
+
+    def _straight_line(self, client: StraightLine, batch: Batch, wanted: Wanted) -> ValueAndGradient:
+        """One gradient at w0 - a (w0 - wT); dD/da = -<dD/d params, w0 - wT>."""
+        state, observed = self.problem.state, self.problem.observed
+        params = client.halfway(state, observed, client.position).params
+        gradient, pull = self.gradient.at(params, batch, wanted._replace(params=True))
+        value, direction = self.problem.direction(gradient)
+        pulled = pull(direction)
+        assert pulled.params is not None
+        return _finished(value, pulled)._replace(position=-tree.dot(pulled.params, observed))
+
+    def _local_steps(self, client: FedAvg, batch: Batch, wanted: Wanted) -> ValueAndGradient:
+        """Back through every local step, one at a time.
+
+        With mu = dD/d(update), step t adds rate * d<g_t, mu>/dx to the images' derivative and turns mu into
+        mu - rate * d<g_t, mu>/d params. Parameters are kept at the square root of the number of steps and computed
+        again in between, so that memory hardly grows with it, and no graph outlives its step.
+        """
+        slices, rate = client.batches(len(batch)), client.learning_rate
+        stride = max(1, math.isqrt(len(slices)))
+        start = self.problem.state.params
+        kept, params = {}, start
+        for index, rows in enumerate(slices):
+            if index % stride == 0:
+                kept[index] = params
+            params = self._stepped(params, batch[rows], rate)
+        value, adjoint = self.problem.direction(tree.sub(start, params))
+        images = torch.zeros_like(batch.images)
+        labels = torch.zeros_like(batch.labels) if wanted.labels else None
+        for first in reversed(range(0, len(slices), stride)):
+            segment = slices[first : first + stride]
+            path = [kept.pop(first)]
+            for rows in segment[:-1]:
+                path.append(self._stepped(path[-1], batch[rows], rate))
+            for index in reversed(range(len(segment))):
+                rows, last = segment[index], first + index == 0
+                _, pull = self.gradient.at(path.pop(), batch[rows], wanted._replace(params=not last))
+                pulled = pull(tree.map_tensors(torch.clone, adjoint))
+                images[rows] += rate * pulled.images
+                if labels is not None and pulled.labels is not None:
+                    labels[rows] += rate * pulled.labels
+                if pulled.params is not None:
+                    adjoint = tree.add(adjoint, pulled.params, scale=-rate)
+        return ValueAndGradient(value.detach(), images, labels)
+
+    def _stepped(self, params: ParamTree, batch: Batch, rate: float) -> ParamTree:
+        with torch.no_grad():
+            gradient = self.problem.learner.gradient(replace(self.problem.state, params=params), batch)
+        return tree.add(params, gradient, scale=-rate)
+
+
+def _finished(value: Tensor, pulled: Pulled) -> ValueAndGradient:
+    return ValueAndGradient(value.detach(), pulled.images.detach(), pulled.labels)

@@ -1,0 +1,90 @@
+"""Many candidates at once: one row per restart and victim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from leakgauge import params as tree
+from leakgauge.attacks.matching.differentiation.matcher import Matcher
+from leakgauge.attacks.matching.objectives import Objective
+from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
+from leakgauge.attacks.matching.surrogate import StraightLine
+from leakgauge.protocol.local_update import LocalUpdate, Transformed
+from leakgauge.types import ParamTree
+
+
+class Rows(NamedTuple):
+    """Independent candidates: one row per restart and victim. ``observed`` is stacked when the victims differ."""
+
+    images: Tensor
+    labels: Tensor
+    observed: ParamTree | None = None
+    position: Tensor | None = None
+
+    @classmethod
+    def of(cls, problem: MatchingProblem, images: Tensor) -> Rows:
+        return cls(images, problem.labels.expand(len(images), *problem.labels.shape))
+
+
+RowwiseLoss = Callable[[Rows, Objective], ValueAndGradient]
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """Rows one after another."""
+
+    matcher: Matcher
+
+    def __call__(self, rows: Rows, objective: Objective) -> ValueAndGradient:
+        found = []
+        for index, (images, labels) in enumerate(zip(rows.images, rows.labels, strict=True)):
+            problem = replace(self.matcher.problem, objective=objective)
+            if rows.observed is not None:
+                problem = replace(problem, observed=tree.map_tensors(lambda stack: stack[index], rows.observed))  # noqa: B023
+            if rows.position is not None:
+                problem = replace(problem, local_update=_placed(problem.local_update, float(rows.position[index])))
+            found.append(replace(self.matcher, problem=problem)(images, labels))
+        return stacked(found)
+
+
+@dataclass(frozen=True)
+class Together:
+    """Rows side by side, by ``vmap``, at most ``chunk`` of them at a time."""
+
+    problem: MatchingProblem
+    evaluate: Callable[[MatchingProblem, Tensor, Tensor], tuple[Tensor, ...]]
+    chunk: int
+
+    def __call__(self, rows: Rows, objective: Objective) -> ValueAndGradient:
+        def row(images: Tensor, labels: Tensor, observed: ParamTree) -> tuple[Tensor, ...]:
+            return self.evaluate(replace(self.problem, observed=observed, objective=objective), images, labels)
+
+        shared = rows.observed is None
+        observed = self.problem.observed if rows.observed is None else rows.observed
+        found = vmap(row, in_dims=(0, 0, None if shared else 0), chunk_size=self.chunk)(
+            rows.images, rows.labels, dict(observed)
+        )
+        return ValueAndGradient(*(tensor.detach() for tensor in found))
+
+
+def stacked(rows: list[ValueAndGradient]) -> ValueAndGradient:
+    value, gradient, labels, position = (
+        None if column[0] is None else torch.stack([entry for entry in column if entry is not None])
+        for column in zip(*rows)
+    )
+    assert value is not None
+    assert gradient is not None
+    return ValueAndGradient(value, gradient, labels, position)
+
+
+def _placed(client: LocalUpdate, position: float) -> LocalUpdate:
+    """The client with the attacker's surrogate at this position."""
+    if isinstance(client, Transformed):
+        return replace(client, inner=_placed(client.inner, position))
+    return replace(client, position=position) if isinstance(client, StraightLine) else client

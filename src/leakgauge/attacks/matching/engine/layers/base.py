@@ -1,0 +1,96 @@
+"""What a layer is to the sweeps, and what those without parameters share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
+
+Memory = Any
+Weights = Any
+Maybe = Tensor | None
+Gradients = dict[str, Tensor]
+
+
+class Point(NamedTuple):
+    """Where a layer stands: its weights, and what its value sweep remembered."""
+
+    weights: Weights
+    memory: Memory
+
+
+class Motion(NamedTuple):
+    """How a layer moves: the direction of its weights, and what its tangent sweep remembered."""
+
+    direction: Weights
+    memory: Memory
+
+
+class Asked(NamedTuple):
+    """Which inputs want a cotangent, and where the parameters' gradients go, if they are wanted."""
+
+    inputs: Sequence[bool]
+    gradients: Gradients | None
+
+
+class Layer(ABC):
+    """One step of a network, from one or more inputs to one output."""
+
+    needs_cotangent: ClassVar[bool] = False
+    """Whether ``curvature`` reads the cotangent of the output."""
+
+    def weights(self, tensors: Mapping[str, Tensor]) -> Weights:
+        """What the sweeps use of the parameters and buffers; taken once for one set of them."""
+        return None
+
+    def direction(self, weights: Weights, direction: Gradients) -> Weights:
+        """A direction in the parameters as one in ``weights``; may use up the tensors it is given."""
+        return None
+
+    def moved(self, weights: Weights, direction: Weights, step: float) -> Weights:
+        """``weights + step * direction``; may use up the direction."""
+        return weights
+
+    @abstractmethod
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]: ...
+
+    @abstractmethod
+    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+        """Cotangents of the inputs asked for; the parameters' gradients are written where asked."""
+
+    @abstractmethod
+    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]: ...
+
+    @abstractmethod
+    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+        """Tangents of what ``cotangent`` returned and wrote."""
+
+
+class Linearly(Layer):
+    """What layers share that are linear in their input while their switches stand: curvature is cotangent."""
+
+    @abstractmethod
+    def along(self, memory: Memory, x: Tensor) -> Tensor:
+        """The linear map itself."""
+
+    @abstractmethod
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        """Its transpose."""
+
+    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+        return (self.back(at.memory, gy) if asked.inputs[0] else None,)
+
+    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+        return None if tangents[0] is None else self.along(at.memory, tangents[0]), None
+
+    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+        return (None if dgy is None or not asked.inputs[0] else self.back(at.memory, dgy),)
+
+
+def add(left: Maybe, right: Maybe) -> Maybe:
+    """The sum, where ``None`` is zero."""
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right

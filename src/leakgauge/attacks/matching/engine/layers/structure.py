@@ -1,0 +1,153 @@
+"""Layers that move, scale, add and join what others computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import vjp
+
+from leakgauge.attacks.matching.engine.layers.base import (
+    Asked,
+    Layer,
+    Linearly,
+    Maybe,
+    Memory,
+    Motion,
+    Point,
+    Weights,
+    add,
+)
+
+
+@dataclass(frozen=True)
+class LinearMap(Linearly):
+    """Any linear map without parameters: average pools, padding."""
+
+    function: Callable[[Tensor], Tensor]
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        if frozen is not None:
+            return self.function(inputs[0]), frozen
+        y, back = vjp(self.function, inputs[0])[:2]
+        return y, back
+
+    def along(self, memory: Memory, x: Tensor) -> Tensor:
+        return self.function(x)
+
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        return memory(gy)[0]
+
+
+@dataclass(frozen=True)
+class Reshaped(Linearly):
+    """A new shape for the same entries."""
+
+    function: Callable[[Tensor], Tensor]
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        return self.function(inputs[0]), inputs[0].shape
+
+    def along(self, memory: Memory, x: Tensor) -> Tensor:
+        return self.function(x)
+
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        return gy.reshape(memory)
+
+
+@dataclass(frozen=True)
+class Passed(Linearly):
+    """The input itself."""
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        return inputs[0], None
+
+    def along(self, memory: Memory, x: Tensor) -> Tensor:
+        return x
+
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        return gy
+
+
+@dataclass(frozen=True)
+class Shifted(Linearly):
+    """sign * x plus a constant, a number or the name of a buffer."""
+
+    constant: str | float
+    sign: float
+    sign_of_constant: float
+
+    def weights(self, tensors: Mapping[str, Tensor]) -> Weights:
+        return tensors[self.constant] if isinstance(self.constant, str) else self.constant
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        return self.along(None, inputs[0]) + self.sign_of_constant * weights, None
+
+    def along(self, memory: Memory, x: Tensor) -> Tensor:
+        return x if self.sign == 1 else -x
+
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        return self.along(memory, gy)
+
+
+@dataclass(frozen=True)
+class Scaled(Linearly):
+    """x times or over a constant, a number or the name of a buffer."""
+
+    constant: str | float
+    divide: bool
+
+    def weights(self, tensors: Mapping[str, Tensor]) -> Weights:
+        return tensors[self.constant] if isinstance(self.constant, str) else self.constant
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        return self.along(weights, inputs[0]), weights
+
+    def along(self, memory: Memory, x: Tensor) -> Tensor:
+        return x / memory if self.divide else x * memory
+
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        return self.along(memory, gy)
+
+
+@dataclass(frozen=True)
+class Added(Layer):
+    """The sum of two inputs of one shape."""
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        return inputs[0] + inputs[1], None
+
+    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+        return tuple(gy if want else None for want in asked.inputs)
+
+    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+        return add(*tangents), None
+
+    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+        return tuple(dgy if want else None for want in asked.inputs)
+
+
+@dataclass(frozen=True)
+class Joined(Layer):
+    """Inputs side by side along one axis."""
+
+    axis: int
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        return torch.cat(tuple(inputs), self.axis), [x.shape for x in inputs]
+
+    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+        parts = gy.split([shape[self.axis] for shape in at.memory], self.axis)
+        return tuple(part if want else None for part, want in zip(parts, asked.inputs))
+
+    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+        present = next((tangent for tangent in tangents if tangent is not None), None)
+        if present is None:
+            return None, None
+        filled = [present.new_zeros(s) if t is None else t for t, s in zip(tangents, at.memory)]
+        return torch.cat(filled, self.axis), None
+
+    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+        return (None,) * len(asked.inputs) if dgy is None else self.cotangent(at, dgy, asked)
