@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from leakgauge.attacks.adaptive import adaptive
 from leakgauge.attacks.analytic import FullyConnected, LinearLayer
 from leakgauge.attacks.federated import epoch_copies, local_step_search, surrogate
 from leakgauge.attacks.labels import (
@@ -37,7 +38,18 @@ from leakgauge.attacks.matching import (
     stepwise,
 )
 from leakgauge.data import Cifar10, Cifar100, Digits, ImageFolder, Mnist, Npz, Photos
-from leakgauge.defences import Clipping, GaussianNoise, LaplaceNoise, NoDefence, Pruning
+from leakgauge.defences import (
+    DPSGD,
+    Clipping,
+    GaussianNoise,
+    InstaHide,
+    LaplaceNoise,
+    MixUp,
+    NoDefence,
+    Pruning,
+    SecureAggregation,
+    Soteria,
+)
 from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelCounts, LabelExistence, LabelRecall
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
@@ -48,6 +60,7 @@ ATTACKS: Table = {
     "linear_layer": LinearLayer,
     "fully_connected": FullyConnected,
     "best": best,
+    "adaptive": adaptive,
     "quasi_newton": quasi_newton,
     "quasi_newton_smooth": quasi_newton_smooth,
     "inverting_gradients": inverting_gradients,
@@ -84,6 +97,11 @@ DEFENCES: Table = {
     "gaussian_noise": GaussianNoise,
     "laplace_noise": LaplaceNoise,
     "clipping": Clipping,
+    "mixup": MixUp,
+    "instahide": InstaHide,
+    "soteria": Soteria,
+    "dpsgd": DPSGD,
+    "secure_aggregation": SecureAggregation,
 }
 
 LOCAL_UPDATES: Table = {"fedsgd": FedSGD, "fedavg": FedAvg}

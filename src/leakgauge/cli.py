@@ -196,6 +196,110 @@ def labels(
 
 
 @app.command()
+def train(
+    dataset: Annotated[str | None, typer.Option(help="photos, digits, cifar10, npz:file='x.npz', ...")] = None,
+    data_root: Annotated[str | None, typer.Option(help="Folder that holds the dataset's files.")] = None,
+    model: Annotated[str | None, typer.Option(help="A catalogue model, or package.module:factory.")] = None,
+    state: Annotated[str | None, typer.Option(help="First weights of the model, as .safetensors.")] = None,
+    defence: Annotated[str | None, typer.Option(help="What every update passes through; join with +.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="short (seconds), or huang2021 (200 epochs, as published).")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps, instead of the recipe's.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="constant, step:every=0.25,by=0.1 or cosine.")] = None,
+    seed: SeedOption = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for checkpoints and the trained weights.")] = Path(
+        "trained"
+    ),
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a model under a defence: its accuracy, and the time that the defence costs.
+
+    Stopped, the same command goes on where it was. `model.safetensors` is what `audit --state` reads.
+    """
+    from leakgauge.audit.store import check_reachable
+    from leakgauge.files import write_tensors, write_text
+    from leakgauge.report.progress import training_progress
+    from leakgauge.tradeoff.training import TrainingPlan, prepare_training, run_training
+
+    options: dict[str, Any] = {
+        "dataset": dataset,
+        "data_root": data_root,
+        "model": model,
+        "state": state,
+        "defence": defence,
+        "recipe": recipe,
+        "steps": steps,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "schedule": schedule,
+        "seed": seed,
+    }
+    plan = TrainingPlan(**{name: value for name, value in options.items() if value is not None})
+    check_reachable(out)
+    with training_progress(_console()) as progress:
+        prepared = prepare_training(plan)
+        try:
+            trained = run_training(prepared, out, progress)
+        except KeyboardInterrupt:
+            _stopped_early()
+    write_tensors(out / "model.safetensors", trained.weights())
+    row = trained.to_dict()
+    write_text(out / "training.json", json.dumps({"seed": plan.seed, **row}, indent=2, allow_nan=False) + "\n")
+    if as_json:
+        _print_json("train", plan.seed, [row])
+        return
+    from leakgauge.report.tradeoff_words import utility
+
+    Console().print(f"[bold]{_escape(utility(trained))}[/]", soft_wrap=True)
+    Console().print(f"Weights: [bold]{_escape(str((out / 'model.safetensors').resolve()))}[/]", soft_wrap=True)
+
+
+@app.command()
+def tradeoff(
+    config: Annotated[
+        Path | None, typer.Argument(help="A .toml or .json plan; without it, the embedded example.")
+    ] = None,
+    seed: SeedOption = None,
+    out: OutOption = Path("tradeoff"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Train and attack under every defence: the table of accuracy, time and leakage, and the cheapest that will do.
+
+    Stopped, the same command goes on where it was.
+    """
+    from leakgauge.audit.store import check_reachable
+    from leakgauge.config import from_mapping, load_config
+    from leakgauge.report.tradeoff_page import write_page
+    from leakgauge.report.tradeoff_progress import Bars
+    from leakgauge.report.tradeoff_words import remarks, sentence, table
+    from leakgauge.tradeoff import TradeoffPlan
+    from leakgauge.tradeoff import tradeoff as run
+
+    plan = from_mapping(TradeoffPlan, {} if config is None else load_config(config), source="plan")
+    if seed is not None:
+        plan = replace(plan, seed=seed)
+    check_reachable(out)
+    result = run(plan, out, Bars(_console()))
+    page = write_page(result, out)
+    if as_json:
+        sys.stdout.write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")
+    else:
+        console = Console()
+        console.print(f"[bold]{_escape(sentence(result))}[/]")
+        for remark in remarks(result):
+            console.print(_escape(remark))
+        console.print(table(result))
+        console.print(f"Report: [bold]{_escape(str(page.resolve()))}[/]", soft_wrap=True)
+    if not result.complete:
+        _stopped_early()
+
+
+@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of an earlier audit.")] = Path("report"),
     fail_above: LimitOption = None,
@@ -267,10 +371,7 @@ def reproduce(
     else:
         Console().print(table(result))
     if not result.complete:
-        _console().print(
-            "[yellow]Stopped early; what had finished is kept. Run the same command to resume.[/]", soft_wrap=True
-        )
-        raise typer.Exit(130)
+        _stopped_early()
     file = options.file(chosen)
     write_sheet(result, file.with_suffix(".png"))
     if not as_json:
@@ -323,10 +424,7 @@ def _finish(
     for sentence in exceeded:
         _console().print(f"[bold red]limit exceeded[/] {_escape(sentence)}", soft_wrap=True)
     if not result.complete:
-        _console().print(
-            "[yellow]Stopped early; what had finished is kept. Run the same command to resume.[/]", soft_wrap=True
-        )
-        raise typer.Exit(130)
+        _stopped_early()
     if exceeded:
         raise typer.Exit(1)
 
@@ -411,6 +509,12 @@ def _runs(folder: Path) -> list[dict[str, Any]]:
 def _print_json(command: str, seed: int, rows: list[dict[str, Any]], **more: Any) -> None:
     payload = {"command": command, "version": VERSION, "seed": seed, "rows": rows, **more}
     sys.stdout.write(json.dumps(payload, allow_nan=False) + "\n")
+
+
+def _stopped_early() -> NoReturn:
+    sentence = "Stopped early; what had finished is kept. Run the same command to resume."
+    _console().print(f"[yellow]{sentence}[/]", soft_wrap=True)
+    raise typer.Exit(130)
 
 
 def _refuse(sentence: str) -> NoReturn:

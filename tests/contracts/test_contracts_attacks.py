@@ -8,6 +8,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 import pytest
 import torch
 
+import leakgauge.attacks.adaptive
 import leakgauge.attacks.analytic
 import leakgauge.attacks.federated
 import leakgauge.attacks.labels
@@ -26,6 +27,7 @@ from leakgauge.types import Outcome, Reconstruction
 
 SHAPE = (3, 9, 9)
 NAMESPACE = {
+    **vars(leakgauge.attacks.adaptive),
     **vars(leakgauge.attacks.matching),
     **vars(leakgauge.attacks.analytic),
     **vars(leakgauge.attacks.labels),

@@ -89,7 +89,10 @@ def test_none_is_the_empty_chain():
         ("Pruning", "did you mean 'pruning'?"),
         ("clipping:max_nrom=1", "did you mean 'max_norm'?"),
         ("pruning:kep=0.1", "did you mean 'keep'?"),
-        ("encryption", "choose from none, pruning, gaussian_noise, laplace_noise, clipping."),
+        (
+            "encryption",
+            "choose from none, pruning, gaussian_noise, laplace_noise, clipping, mixup, ",
+        ),
         ("", "choose from none"),
         ("pruning:strength=3", "choose from keep."),
         ("none:std=3", "'std'"),

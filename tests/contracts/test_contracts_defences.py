@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import FrozenInstanceError, fields
+from functools import partial
 from itertools import product
 
 import pytest
@@ -15,11 +16,24 @@ import leakgauge.defences
 from leakgauge.attacks.matching import Cosine
 from leakgauge.catalogue import DEFENCES
 from leakgauge.config import build, build_defence
-from leakgauge.defences import Chain, Clipping, GaussianNoise, LaplaceNoise, NoDefence, Pruning, chain
+from leakgauge.defences import (
+    DPSGD,
+    Chain,
+    Clipping,
+    GaussianNoise,
+    LaplaceNoise,
+    MixUp,
+    NoDefence,
+    Pruning,
+    SecureAggregation,
+    Soteria,
+    chain,
+)
 from leakgauge.errors import InvalidCase
 from leakgauge.models import Compact
 from leakgauge.models import build as build_model
 from leakgauge.protocol import FedAvg, FedSGD, learner_and_state
+from leakgauge.protocol.local_update import transforms
 from leakgauge.randomness import seeded
 
 SHAPE = (3, 9, 9)
@@ -33,6 +47,11 @@ ZERO_STRENGTH = {
     "gaussian_noise": "gaussian_noise:std=0",
     "laplace_noise": "laplace_noise:scale=0",
     "clipping": "clipping:max_norm=inf",
+    "mixup": "mixup:k=1,largest=1",
+    "instahide": "instahide:k=1,largest=1,flip=0",
+    "soteria": "soteria:percentile=0",
+    "dpsgd": "dpsgd:max_grad_norm=inf,noise_multiplier=0",
+    "secure_aggregation": "secure_aggregation:clients=1",
 }
 # Options under which each changes an update of the small model above; ditto.
 STRONG = {
@@ -41,13 +60,27 @@ STRONG = {
     "gaussian_noise": "gaussian_noise:std=0.1",
     "laplace_noise": "laplace_noise:scale=0.1",
     "clipping": "clipping:max_norm=0.01",
+    "mixup": "mixup:k=2",
+    "instahide": "instahide:k=2",
+    "soteria": "soteria:percentile=50",
+    "dpsgd": "dpsgd:max_grad_norm=0.1,noise_multiplier=0.5",
+    "secure_aggregation": "secure_aggregation:clients=2",
 }
+# The mean of two gradients is the gradient of the mean loss; aggregation shows where a client makes several steps.
+SHOWS = {"secure_aggregation": FedAvg(2, 1, 0.1)}
 BAD = {
     "pruning": ["keep=0", "keep=-0.1", "keep=1.5", "keep=inf", "keep='all'"],
     "gaussian_noise": ["std=-1", "std=inf", "std='loud'"],
     "laplace_noise": ["scale=-1", "scale=inf", "scale=None"],
     "clipping": ["max_norm=0", "max_norm=-1", "max_norm=True"],
+    "mixup": ["k=0", "k=2.0", "largest=0.25", "largest=1.5"],
+    "instahide": ["k=0", "largest=0.25", "flip=-0.1", "flip=2"],
+    "soteria": ["percentile=-1", "percentile=101", "layer=3"],
+    "dpsgd": ["max_grad_norm=0", "max_grad_norm=inf", "noise_multiplier=-1", "noise_multiplier=inf"],
+    "secure_aggregation": ["clients=0", "clients=2.0"],
 }
+# Defences whose client trains on an encoding, which is what an informed attacker predicts the update of.
+ENCODING = [name for name in DEFENCES if any(t.mixes for t in transforms(build_defence(STRONG[name])(PLAIN)))]
 NAMESPACE = {**vars(leakgauge.defences), "inf": float("inf")}
 MEMBERS = [build(DEFENCES, text, kind="defence") for text in STRONG.values()]
 
@@ -90,7 +123,9 @@ def test_a_chain_of_none_is_the_identity(nothing, batch):
 
 @pytest.mark.parametrize("name", [name for name in DEFENCES if name != "none"])
 def test_the_attacked_update_passed_through_the_defence(name, batch):
-    assert not equal(sent(build_defence(STRONG[name]), batch), sent(NoDefence(), batch))
+    local_update = SHOWS.get(name, PLAIN)
+    plain = sent(NoDefence(), batch, local_update=local_update)
+    assert not equal(sent(build_defence(STRONG[name]), batch, local_update=local_update), plain)
 
 
 @pytest.mark.parametrize("name", DEFENCES)
@@ -117,8 +152,9 @@ def test_a_defence_touches_neither_batch_nor_state(name, batch, bits):
 
 @settings(deadline=None, max_examples=20)
 @given(parts=st.lists(st.sampled_from(MEMBERS), min_size=3, max_size=3))
-def test_chaining_is_associative(parts, batch):
+def test_chaining_is_associative(parts, examples):
     a, b, c = parts
+    batch = examples(8, SHAPE, dtype=torch.float64)  # enough for two to mix behind two aggregations
     left, right = chain(chain(a, b), c), chain(a, chain(b, c))
     assert left == right == chain(a, b, c)
     assert equal(sent(left, batch), sent(Chain((Chain((a, b)), c)), batch))
@@ -135,6 +171,7 @@ def test_the_first_of_a_chain_is_applied_first(batch):
 
 
 DETERMINISTIC = [Pruning(0.3), Pruning(0.01), Clipping(0.01), Clipping(100.0), NoDefence()]
+ALSO_DETERMINISTIC = [Soteria(percentile=50.0), Soteria("head", 20.0), DPSGD(0.01, 0.0), SecureAggregation(2)]
 
 
 @pytest.mark.parametrize("local_update", [FedSGD(), FedAvg(2, 1, 0.1)], ids=repr)
@@ -147,6 +184,14 @@ def test_an_adaptive_attacker_predicts_a_deterministic_defence_exactly(first, se
         torch.testing.assert_close(predicted[name], observed[name], rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("local_update", [FedSGD(), FedAvg(2, 1, 0.1)], ids=repr)
+@pytest.mark.parametrize("defence", ALSO_DETERMINISTIC, ids=repr)
+def test_so_it_does_for_those_that_look_at_the_batch(defence, local_update, batch):
+    observed = sent(defence, batch, local_update=local_update)
+    for name, tensor in expected(defence, batch, observed, local_update).items():
+        torch.testing.assert_close(tensor, observed[name], rtol=1e-12, atol=1e-15)
+
+
 # Pruning after clipping after pruning: the length that was clipped is of entries no longer visible, the angle is not.
 @settings(deadline=None, max_examples=30)
 @given(parts=st.lists(st.sampled_from(DETERMINISTIC), max_size=4))
@@ -155,7 +200,17 @@ def test_an_adaptive_attacker_predicts_the_direction_of_any_deterministic_chain(
     assert abs(float(Cosine()(expected(chain(*parts), batch, observed), observed))) < 1e-12
 
 
-@pytest.mark.parametrize("name", DEFENCES)
+@pytest.mark.parametrize("name", ENCODING)
+def test_what_an_adaptive_attacker_predicts_of_the_encoding_is_what_is_sent(name, batch):
+    defended = build_defence(STRONG[name])(PLAIN)
+    generator = seeded(0)
+    torch.randint(2**62, (), generator=generator)  # the draw that seeds the client's dropout
+    encoding = defended.encode(LEARNER, STATE, batch, generator=generator).batch
+    assert not torch.equal(encoding.images, batch.images)
+    assert equal(defended.expected(LEARNER, STATE, encoding, observed={}), sent(build_defence(STRONG[name]), batch))
+
+
+@pytest.mark.parametrize("name", [name for name in DEFENCES if name not in ENCODING])
 def test_what_an_adaptive_attacker_predicts_is_the_mean_of_what_is_sent(name, batch):
     # The seeds are fixed; among a thousand entries, six standard errors of a mean of 100 leave room for its own noise.
     defence = build_defence(STRONG[name])
@@ -193,7 +248,9 @@ def test_an_option_that_makes_no_sense_is_refused_by_name(text):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("defence", [Pruning, GaussianNoise, LaplaceNoise, Clipping])
+@pytest.mark.parametrize(
+    "defence", [Pruning, GaussianNoise, LaplaceNoise, Clipping, DPSGD, partial(Soteria, None), partial(MixUp, 2)]
+)
 def test_nan_is_no_strength(defence):
     with pytest.raises(InvalidCase):
         defence(float("nan"))

@@ -1,8 +1,29 @@
-"""What a client can do to its update before it leaves: one file per defence."""
+"""What a client can do about what its update gives away: one file per defence."""
 
+from leakgauge.defences.accounting import epsilon
 from leakgauge.defences.base import Chain, Defence, NoDefence, chain
 from leakgauge.defences.clipping import Clipping
+from leakgauge.defences.dpsgd import DPSGD
+from leakgauge.defences.mixing import InstaHide, Mixer, MixUp
 from leakgauge.defences.noise import GaussianNoise, LaplaceNoise
 from leakgauge.defences.pruning import Pruning
+from leakgauge.defences.secure_aggregation import SecureAggregation
+from leakgauge.defences.soteria import Soteria
 
-__all__ = ["Chain", "Clipping", "Defence", "GaussianNoise", "LaplaceNoise", "NoDefence", "Pruning", "chain"]
+__all__ = [
+    "DPSGD",
+    "Chain",
+    "Clipping",
+    "Defence",
+    "GaussianNoise",
+    "InstaHide",
+    "LaplaceNoise",
+    "MixUp",
+    "Mixer",
+    "NoDefence",
+    "Pruning",
+    "SecureAggregation",
+    "Soteria",
+    "chain",
+    "epsilon",
+]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Generator
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.local_update import UpdateTransform
+from leakgauge.protocol.local_update import Departure, UpdateTransform
 from leakgauge.types import ParamTree
 
 
@@ -18,6 +19,8 @@ class Clipping(UpdateTransform):
 
     Alone it hides only the length of the update; a cosine objective does not notice.
     """
+
+    departure: ClassVar[Departure] = Departure.LENGTH
 
     max_norm: float = 1.0
 

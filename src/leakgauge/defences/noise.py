@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.local_update import UpdateTransform
+from leakgauge.protocol.local_update import Departure, UpdateTransform
 from leakgauge.types import ParamTree
 
 
@@ -32,6 +33,8 @@ class AdditiveNoise(UpdateTransform):
 class GaussianNoise(AdditiveNoise):
     """Add N(0, std^2) to every entry. Without clipping first this carries no privacy guarantee."""
 
+    departure: ClassVar[Departure] = Departure.GAUSSIAN
+
     std: float = 1e-2
 
     def __post_init__(self) -> None:
@@ -44,6 +47,8 @@ class GaussianNoise(AdditiveNoise):
 @dataclass(frozen=True)
 class LaplaceNoise(AdditiveNoise):
     """Add Laplace noise of the given scale (standard deviation sqrt(2) * scale) to every entry."""
+
+    departure: ClassVar[Departure] = Departure.LAPLACE
 
     scale: float = 1e-2
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from enum import Enum
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidCase
+from leakgauge.protocol.encoding import Encoding, Mixing
 from leakgauge.protocol.learner import Learner
 from leakgauge.randomness import global_stream
-from leakgauge.types import Batch, ModelState, ParamTree, Update
+from leakgauge.types import Batch, ImageShape, ModelState, ParamTree, Update
+
+
+class Sent(NamedTuple):
+    """What a client computed, and how its batch was mixed before; the threat model decides what of both leaves it."""
+
+    update: Update
+    mixing: Mixing | None = None
 
 
 class LocalUpdate(ABC):
@@ -20,26 +30,38 @@ class LocalUpdate(ABC):
 
     @abstractmethod
     def expected(self, learner: Learner, state: ModelState, batch: Batch, *, observed: ParamTree) -> ParamTree:
-        """The update an attacker who knows this algorithm predicts for a candidate batch.
+        """The update an attacker who knows this algorithm predicts for a candidate of what the client trained on.
 
-        Deterministic and differentiable in the batch. ``observed`` is the update being explained: an algorithm that
+        Deterministic and differentiable in the batch. A client that encodes its batch first is explained by the
+        encoding, since no draw of the client is known. ``observed`` is the update being explained: an algorithm that
         hides part of its result (pruning) predicts only what was left visible.
         """
 
     def __call__(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Update:
         """What the client sends."""
+        return self.send(learner, state, batch, generator=generator).update
+
+    def send(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Sent:
+        """What the client sends, with the mixing that only the client knows."""
         if len(batch) == 0:
             raise InvalidCase("The private batch is empty; a client needs at least one example to compute an update.")
         with torch.no_grad(), global_stream(generator):
+            encoding = self.encode(learner, state, batch, generator=generator)
+            images = encoding.batch.images
             masks = torch.get_rng_state()
-            statistics = learner.batch_statistics(state, batch.images) if learner.mode == "train" else None
+            statistics = learner.batch_statistics(state, images) if learner.mode == "train" else None
             torch.set_rng_state(masks)  # the run then drops out what the statistics saw dropped
-            params = self.run(learner, state, batch, generator=generator)
-        return Update(tree.map_tensors(Tensor.detach, params), statistics)
+            params = self.run(learner, state, encoding.batch, generator=generator)
+        return Sent(Update(tree.map_tensors(Tensor.detach, params), statistics), encoding.mixing)
+
+    def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
+        """What the client trains on in place of its private batch."""
+        del learner, state, generator
+        return Encoding(batch)
 
     @abstractmethod
     def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
-        """The client's computation, with its randomness."""
+        """The client's computation on what it trains on, with its randomness."""
 
 
 class PlainUpdate(LocalUpdate):
@@ -116,32 +138,94 @@ class FedAvg(PlainUpdate):
         return tree.sub(state.params, params)
 
 
+class Departure(Enum):
+    """How what is sent departs from what an informed attacker anticipates: it decides which distance is right."""
+
+    NONE = "none"
+    LENGTH = "length"
+    """The direction is as anticipated."""
+    GAUSSIAN = "gaussian"
+    """Independent Gaussian noise on every entry."""
+    LAPLACE = "laplace"
+    """Independent Laplace noise on every entry."""
+
+
 class UpdateTransform(ABC):
-    """A defence that acts on the finished update."""
+    """A defence around the client's computation: on the finished update, and on the batch where it encodes that."""
+
+    departure: ClassVar[Departure] = Departure.NONE
+    mixes: ClassVar[bool] = False
+    """Whether the client trains on mixtures of its images."""
+    flips_signs: ClassVar[bool] = False
+    """Whether it also reflects their pixels at random."""
+
+    def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
+        """What the client makes of its batch before it computes anything."""
+        del learner, state, generator
+        return Encoding(batch)
 
     @abstractmethod
     def transform(self, params: ParamTree, *, generator: Generator) -> ParamTree:
         """What the client does to its update before it leaves."""
 
+    def apply(
+        self, params: ParamTree, *, learner: Learner, state: ModelState, batch: Batch, generator: Generator
+    ) -> ParamTree:
+        """The same, for a defence that looks at what the client trained on; most need the update alone."""
+        del learner, state, batch
+        return self.transform(params, generator=generator)
+
     @abstractmethod
     def anticipate(self, params: ParamTree, *, observed: ParamTree) -> ParamTree:
         """What an attacker who knows the defence expects of it; differentiable, without randomness."""
+
+    def distorted(self, learner: Learner, state: ModelState, image_shape: ImageShape) -> tuple[str, ...]:
+        """The tensors of the update that the defence is there to spoil; an attack may leave them out."""
+        del learner, state, image_shape
+        return ()
 
     def __call__(self, local_update: LocalUpdate) -> LocalUpdate:
         return Transformed(local_update, self)
 
 
 @dataclass(frozen=True)
-class Transformed(LocalUpdate):
-    """A local update whose result passes through a transform."""
+class Wrapped(LocalUpdate):
+    """A local update around another; what the inner one trains on, it trains on."""
 
     inner: LocalUpdate
+
+    def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
+        return self.inner.encode(learner, state, batch, generator=generator)
+
+
+@dataclass(frozen=True)
+class Transformed(Wrapped):
+    """A local update whose batch and result pass through a transform."""
+
     transform: UpdateTransform
 
     def expected(self, learner: Learner, state: ModelState, batch: Batch, *, observed: ParamTree) -> ParamTree:
         inner = self.inner.expected(learner, state, batch, observed=observed)
         return self.transform.anticipate(inner, observed=observed)
 
+    def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
+        first = self.inner.encode(learner, state, batch, generator=generator)
+        return first.then(self.transform.encode(learner, state, first.batch, generator=generator))
+
     def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
         inner = self.inner.run(learner, state, batch, generator=generator)
-        return self.transform.transform(inner, generator=generator)
+        return self.transform.apply(inner, learner=learner, state=state, batch=batch, generator=generator)
+
+
+def wrappers(local_update: LocalUpdate | None) -> list[LocalUpdate]:
+    """The client from the outside in: what is done to it, and last the algorithm that computes the update."""
+    found: list[LocalUpdate] = []
+    while local_update is not None:
+        found.append(local_update)
+        local_update = local_update.inner if isinstance(local_update, Wrapped) else None
+    return found
+
+
+def transforms(local_update: LocalUpdate | None) -> list[UpdateTransform]:
+    """The transforms of a client, wherever they stand, in the order of application."""
+    return [layer.transform for layer in reversed(wrappers(local_update)) if isinstance(layer, Transformed)]

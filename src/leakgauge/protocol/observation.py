@@ -8,6 +8,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from leakgauge.errors import MissingKnowledge
+from leakgauge.protocol.encoding import Mixing
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.threat_model import BatchNormKnowledge
@@ -34,6 +35,8 @@ class UpdateObservation:
     batch_norm: BatchNormKnowledge
     auxiliary: Batch | None = None
     """Labelled images of the same kind that are not the client's."""
+    mixing: Mixing | None = None
+    """How the client mixed its images, for a defence that does."""
 
 
 def known(value: T | None, name: str, *, needed_by: object) -> T:

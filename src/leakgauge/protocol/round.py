@@ -39,7 +39,7 @@ def simulate_round(
     ``auxiliary`` are images that are not private; they reach an attacker who is assumed to hold such.
     """
     defended = defence(federation.local_update)
-    update = defended(federation.learner, federation.state, truth, generator=generator)
+    update, mixing = defended.send(federation.learner, federation.state, truth, generator=generator)
     _, channels, height, width = truth.images.shape
     return UpdateObservation(
         learner=attackers_learner(federation.learner, threat_model.batch_norm),
@@ -54,6 +54,7 @@ def simulate_round(
             update.batch_statistics if threat_model.batch_norm is BatchNormAccess.EXACT else None,
         ),
         auxiliary=auxiliary if threat_model.auxiliary else None,
+        mixing=mixing if threat_model.mixing else None,
     )
 
 

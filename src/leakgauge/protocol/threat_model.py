@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import NamedTuple
 
+from leakgauge.protocol.aggregation import clients_behind
 from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.local_update import LocalUpdate, transforms
 from leakgauge.types import BatchStatistics
 
 
@@ -15,11 +17,20 @@ class BatchNormAccess(Enum):
     """Which BatchNorm statistics the attacker works with when the client is in "train" mode [Huang et al., 2021]."""
 
     EXACT = "exact"
-    """The private batch's own statistics are disclosed."""
+    """BN_exact: the private batch's own statistics are disclosed; the attacker runs the model in train mode."""
     PROXY = "proxy"
-    """The attacker runs the model in eval mode with the running statistics the server holds."""
+    """BN_proxy: the attacker runs the model in eval mode with the running statistics the server holds."""
     INFERRED = "inferred"
-    """The attacker runs the model in train mode; its candidate batch supplies the statistics."""
+    """BN_infer: the attacker runs the model in train mode; its candidate batch supplies the statistics."""
+
+    @property
+    def published(self) -> str:
+        """The name in Huang et al., 2021.
+
+        >>> BatchNormAccess.INFERRED.published
+        'BN_infer'
+        """
+        return {"exact": "BN_exact", "proxy": "BN_proxy", "inferred": "BN_infer"}[self.value]
 
 
 @dataclass(frozen=True)
@@ -50,15 +61,36 @@ class ThreatModel:
     batch_norm: BatchNormAccess
     source: str
     auxiliary: bool = False
+    mixing: bool = False
+
+    def __repr__(self) -> str:
+        # Without the default of `mixing`: the text is part of the keys under which results are kept.
+        shown = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "mixing" or self.mixing)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def ledger(
-        self, learner: Learner, *, defence: str = "none", malicious_server: str | None = None
+        self,
+        learner: Learner,
+        *,
+        defence: str = "none",
+        malicious_server: str | None = None,
+        client: LocalUpdate | None = None,
     ) -> tuple[Fact, ...]:
-        """Every assumption as one line; a server that tampers with the model adds the first."""
+        """Every assumption as one line; a server that tampers with the model adds the first.
+
+        ``client`` is the defended algorithm; what it adds to the assumptions (aggregation, mixing) is read off it.
+        """
+        clients = clients_behind(client)
         return (
             *(() if malicious_server is None else (Fact("server", True, f"MALICIOUS: {malicious_server}"),)),
             Fact("model", True, "architecture, loss and the weights the server sent"),
-            Fact("update", True, "the update of this client alone, not an aggregate"),
+            Fact(
+                "update",
+                True,
+                "the update of this client alone, not an aggregate"
+                if clients == 1
+                else f"the mean of {clients} clients' updates, none of them alone (secure aggregation)",
+            ),
             Fact("image shape", True, "channels, height, width and the pixel range [0, 1]"),
             Fact("batch size", self.num_examples, "how many private examples the update covers"),
             Fact("labels", self.labels, "given" if self.labels else "hidden; the attack has to restore them"),
@@ -71,7 +103,13 @@ class ThreatModel:
                 (Fact("auxiliary data", True, "labelled images of the same kind, none of them private"),)
                 * self.auxiliary
             ),
+            *((Fact("mixing", self.mixing, self._mixing()),) if any(t.mixes for t in transforms(client)) else ()),
         )
+
+    def _mixing(self) -> str:
+        if self.mixing:
+            return "which images went into each encoding, and how much of each: an upper bound on leakage"
+        return "hidden: neither the coefficients nor the images they belong to"
 
     def _batch_norm(self, learner: Learner) -> tuple[bool, str]:
         if not learner.batch_norm_layers():
@@ -114,6 +152,7 @@ THREAT_MODELS: Mapping[str, ThreatModel] = {
             defence=True,
             batch_norm=BatchNormAccess.EXACT,
             source="the strongest attacker of Huang et al. 2021: labels and exact BatchNorm statistics",
+            mixing=True,
         ),
         ThreatModel(
             "auxiliary",

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from leakgauge.attacks.matching.registration import registered
+from leakgauge.protocol.encoding import CENTRE
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.types import BatchStatistics, ModelState, ParamTree
@@ -60,6 +61,17 @@ class AnisotropicTotalVariation(Prior):
         across = (images[..., 1:] - images[..., :-1]).abs().flatten(1).mean(dim=1)
         down = (images[..., 1:, :] - images[..., :-1, :]).abs().flatten(1).mean(dim=1)
         return self.weight * (across + down)
+
+
+@dataclass(frozen=True)
+class SignedTotalVariation(Prior):
+    """Total variation of |x - 1/2|: what a mask of random signs leaves smooth [Huang et al., 2021, InstaHide]."""
+
+    weight: float = 1e-3
+    smoothing: float = 1e-6
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return TotalVariation(self.weight, self.smoothing)((images - CENTRE).abs())
 
 
 @dataclass(frozen=True)

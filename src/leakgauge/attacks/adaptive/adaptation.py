@@ -1,0 +1,151 @@
+"""From what is disclosed of a defence to the distance, the priors and the labels that fit it."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass, replace
+from typing import Any
+
+from torch.nn.functional import one_hot
+
+from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching.best import Best
+from leakgauge.attacks.matching.differentiation import Automatic
+from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, LeavingOut, Objective, Uniform
+from leakgauge.attacks.matching.priors import (
+    AnisotropicTotalVariation,
+    BatchNormStatistics,
+    Prior,
+    SignedTotalVariation,
+    Starting,
+    TotalVariation,
+)
+from leakgauge.attacks.matching.surrogate import StraightLine
+from leakgauge.attacks.matching.unknowns import FreeLabels
+from leakgauge.protocol.aggregation import Aggregated
+from leakgauge.protocol.local_update import (
+    Departure,
+    FedAvg,
+    FedSGD,
+    LocalUpdate,
+    Transformed,
+    transforms,
+    wrappers,
+)
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.protocol.private import Private
+
+_BATCH_NORM = 5e-3
+"""Weight of R_BN where exact statistics are given [Huang et al., 2021, the strongest attacker]."""
+
+
+def adapted(attack: Any, observation: UpdateObservation) -> Any:
+    """The attack with the distance and the priors that fit the disclosed defence; unchanged where none fits better.
+
+    Gaussian noise: its log-likelihood, the squared distance. Laplace noise: the sum of absolute values. Clipping alone:
+    the angle. A layer that is spoilt on purpose (Soteria) is left out. Pruning needs no change, since the prediction is
+    restricted to the entries that are visible. Signs flipped at random (InstaHide): total variation of |x - 1/2|.
+    Exact BatchNorm statistics: R_BN. Attacks that do not match gradients stay as they are.
+    """
+    if isinstance(attack, Best):
+        attack = attack.recipe(observation)
+    if isinstance(attack, GradientMatching):
+        return _adapted(attack, observation)
+    inner = getattr(attack, "attack", None)
+    if inner is None or not is_dataclass(attack):
+        return attack
+    return replace(attack, attack=adapted(inner, observation))  # type: ignore[type-var]
+
+
+def informed(observation: UpdateObservation) -> UpdateObservation:
+    """The observation as an attacker reads it who knows the defence: of encodings, with the labels of encodings.
+
+    Under mixing the examples to be found are mixtures. Their class probabilities follow from the private labels and the
+    mixing if both are disclosed, and are unknown otherwise. The mean of many clients' gradients is the gradient of all
+    their examples, wherever these do not meet in BatchNorm.
+    """
+    client = observation.local_update
+    if client is None:
+        return observation
+    seen = replace(observation, local_update=_as_one(client, observation))
+    if not any(transform.mixes for transform in transforms(client)):
+        return seen
+    if observation.mixing is None or observation.labels is None:
+        return replace(seen, labels=None)
+    labels = observation.labels
+    if labels.ndim == 1:
+        labels = one_hot(labels.long(), observation.learner.num_classes(observation.state, observation.image_shape))
+    return replace(seen, labels=observation.mixing.mix(labels.to(observation.state.dtype)))
+
+
+def _adapted(attack: GradientMatching, observation: UpdateObservation) -> GradientMatching:
+    client = observation.local_update
+    known = transforms(client)
+    attack = replace(attack, objective=_objective(attack.objective, observation))
+    if any(transform.flips_signs for transform in known):
+        attack = replace(attack, priors=tuple(_folded(prior) for prior in attack.priors))
+    if any(transform.mixes for transform in known) and observation.labels is None:
+        attack = replace(attack, labels=FreeLabels())
+    exact = observation.batch_norm.statistics
+    if exact is not None and exact.mean and not any(_of_statistics(prior) for prior in attack.priors):
+        attack = replace(attack, priors=(*attack.priors, BatchNormStatistics(_BATCH_NORM)))
+    if client is not None and not isinstance(_innermost(client), FedSGD | FedAvg | StraightLine):
+        # Other routes know plain local steps only.
+        attack = replace(attack, differentiation=Automatic())
+    return attack
+
+
+def _objective(objective: Objective, observation: UpdateObservation) -> Objective:
+    client = observation.local_update
+    departures = {transform.departure for transform in transforms(client)}
+    departures |= {layer.departure for layer in wrappers(client) if isinstance(layer, Private)}
+    weighting = getattr(objective, "weighting", Uniform())
+    if Departure.GAUSSIAN in departures:
+        objective = Euclidean(weighting)
+    elif Departure.LAPLACE in departures:
+        objective = L1(weighting)
+    elif Departure.LENGTH in departures:
+        objective = Cosine(weighting)
+    spoilt = {
+        name
+        for transform in transforms(client)
+        for name in transform.distorted(observation.learner, observation.state, observation.image_shape)
+    }
+    # Where nothing else carries the image, its visible columns are all there is to match.
+    rest = any(t.ndim > 1 for name, t in observation.update.params.items() if name not in spoilt)
+    return LeavingOut(objective, tuple(sorted(spoilt))) if spoilt and rest else objective
+
+
+def _folded(prior: Prior) -> Prior:
+    if isinstance(prior, Starting):
+        return replace(prior, prior=_folded(prior.prior))
+    if isinstance(prior, TotalVariation):
+        return SignedTotalVariation(prior.weight, prior.smoothing)
+    return SignedTotalVariation(prior.weight) if isinstance(prior, AnisotropicTotalVariation) else prior
+
+
+def _of_statistics(prior: Prior) -> bool:
+    return isinstance(prior.prior if isinstance(prior, Starting) else prior, BatchNormStatistics)
+
+
+def _as_one(client: LocalUpdate, observation: UpdateObservation) -> LocalUpdate:
+    """The client with an aggregate of plain gradients as one plain gradient."""
+    if isinstance(client, Transformed):
+        return replace(client, inner=_as_one(client.inner, observation))
+    meets = observation.learner.mode == "train" and observation.learner.batch_norm_layers()
+    if isinstance(client, Aggregated) and not meets and _is_mean_gradient(client.inner):
+        return client.inner
+    return client
+
+
+def _is_mean_gradient(client: LocalUpdate) -> bool:
+    """Whether the update of all examples is the mean of the updates of equal parts."""
+    if isinstance(client, Transformed):
+        return client.transform.mixes and _is_mean_gradient(client.inner)
+    return isinstance(client, FedSGD) or (isinstance(client, Private | Aggregated) and _is_mean_gradient(client.inner))
+
+
+def _innermost(client: LocalUpdate) -> LocalUpdate:
+    """What is left when the transforms are taken off, as the matching does."""
+    while isinstance(client, Transformed):
+        client = client.inner
+    return client

@@ -1,0 +1,63 @@
+"""Any gradient matching, by an attacker who knows the defence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Generator
+
+from leakgauge.attacks.adaptive.adaptation import adapted, informed
+from leakgauge.attacks.adaptive.rounds import Unmixing
+from leakgauge.attacks.base import Progress, silent
+from leakgauge.attacks.matching.best import Best, Family, best
+from leakgauge.attacks.matching.search import Search
+from leakgauge.errors import InvalidCase
+from leakgauge.protocol.local_update import transforms
+from leakgauge.protocol.observation import UpdateObservation, known
+from leakgauge.types import Reconstruction
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Another attack, with the distance, priors and labels that fit what the threat model discloses of the defence.
+
+    See `adapted` for what changes. Where the client mixes its images (MixUp, InstaHide) the update is inverted to the
+    encodings; with labels and mixing disclosed they are then decoded to the images, which is an upper bound on leakage,
+    else the encodings are returned. ``facts`` has the recipe and which of the two it is. Against an attacker who does
+    not know the defence, and without a defence, this is the attack itself.
+    """
+
+    attack: Any = field(default_factory=Best)
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.attack, "search", None)):
+            raise InvalidCase(
+                f"Adaptive(attack=...) must match gradients, got {type(self.attack).__name__}; give it such an attack."
+            )
+
+    def __call__(
+        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
+        search = self.search([observation], generator=generator)
+        while search.outcome is None:
+            progress(search.step())
+        return search.results()[0]
+
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search | Unmixing:
+        """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
+        for observation in observations:
+            known(observation.num_examples, "num_examples", needed_by=self)
+        seen = [informed(observation) for observation in observations]
+        attack = adapted(self.attack, seen[0])
+        search: Search = attack.search(seen, generator=generator)
+        search.notes["recipe"] = repr(attack)
+        if any(transform.mixes for transform in transforms(seen[0].local_update)):
+            return Unmixing(search, tuple(observations))
+        return search
+
+
+def adaptive(family: Family = "auto", seconds: float | None = None, steps: int | None = None) -> Adaptive:
+    """The strongest recipe for the model, adapted to the defence: `Adaptive(Best)`; without a budget, a minute."""
+    return Adaptive(best(family, seconds, steps))

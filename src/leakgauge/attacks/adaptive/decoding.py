@@ -1,0 +1,103 @@
+"""From encodings to the images they were mixed from, with the mixing known."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+from torch import Generator, Tensor
+
+from leakgauge.protocol.encoding import CENTRE, Mixing
+from leakgauge.randomness import seeded
+
+_STEPS = 200
+_STARTS = 24
+_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+_EXCESS = 1e-2
+"""Mean distance of pixels from [0, 1] above which they are noise; exact encodings leave none."""
+
+
+def decode(encodings: Tensor, mixing: Mixing, num_examples: int, *, generator: Generator | None = None) -> Tensor:
+    """The images P that explain encodings E = Lambda P best: n images from T encodings, of one round or of many.
+
+    MixUp: least squares, exact once Lambda has rank n; short of that the solution nearest to grey, and damped where the
+    errors of the encodings blow up. InstaHide: for every
+    pixel min over P of | |E - 1/2| - |Lambda (P - 1/2)| |^2, by turns in the signs and in P, from several starts. The
+    masks hide the sign of P - 1/2 at each pixel, for all images at once; it is chosen so that neighbours agree, which
+    leaves a picture or its negative. Where the update gave the encodings and nothing else is known, this is the upper
+    bound of Huang et al. [2021], not what a server without the mixing could do.
+    """
+    matrix = mixing.matrix(num_examples).double()
+    centred = encodings.flatten(1).double() - CENTRE
+    if mixing.signed:
+        found = _signed(matrix, centred.abs(), generator or seeded(0, "decode"))
+        found = found * agreement(found.unflatten(1, encodings.shape[1:])).flatten()
+    else:
+        found = _linear(matrix, centred)
+    return (found + CENTRE).unflatten(1, encodings.shape[1:]).to(encodings)
+
+
+def _linear(matrix: Tensor, centred: Tensor) -> Tensor:
+    """Least squares; where errors blow up beyond what pixels can be, with the least ridge that keeps them in range."""
+    found = torch.linalg.pinv(matrix) @ centred
+    unit = torch.eye(matrix.shape[1]).to(matrix)
+    for ridge in _RIDGES:
+        if float((found.abs() - CENTRE).clamp_min(0).mean()) <= _EXCESS:
+            break
+        found = torch.linalg.solve(matrix.T @ matrix + ridge * unit, matrix.T @ centred)
+    return found
+
+
+def _signed(matrix: Tensor, sizes: Tensor, generator: Generator) -> Tensor:
+    """P with |matrix P| nearest to ``sizes``, column by column; of equally good ones, that of the first start."""
+    inverse = torch.linalg.pinv(matrix)
+    # All mixtures on one side first: exact for images that are, and the natural choice where many fit.
+    best = inverse @ sizes
+    lowest = torch.full_like(sizes[0], float("inf"))
+    rounding = 1e-12 * sizes.square().sum(dim=0)
+    for start in range(_STARTS):
+        guess = torch.randn(sizes.shape, generator=generator).to(sizes).sign() if start else 1.0
+        found, signs = inverse @ (sizes * guess), None
+        for _ in range(_STEPS):
+            seen = (matrix @ found).sign()
+            if signs is not None and torch.equal(seen, signs):
+                break
+            signs = seen
+            found = inverse @ (sizes * torch.where(signs == 0, 1.0, signs))
+        error = ((matrix @ found).abs() - sizes).square().sum(dim=0)
+        better = error < lowest - rounding
+        best = torch.where(better, found, best)
+        lowest = torch.where(better, error, lowest)
+    return best
+
+
+def agreement(pictures: Tensor) -> Tensor:
+    """Signs ``c h w`` that make neighbours alike, for pictures ``n c h w`` whose signs are open at every entry.
+
+    Two neighbours in the plane want one sign if their inner product over the n pictures is positive; the strongest
+    wishes are granted first, along a spanning tree. Channels are then brought into agreement as a whole.
+    """
+    signs = torch.stack([_along_a_tree(channel) for channel in pictures.unbind(dim=1)])
+    smooth = pictures * signs
+    votes = (smooth * smooth[:, :1]).sum(dim=(0, 2, 3))
+    return signs * torch.where(votes < 0, -1.0, 1.0)[:, None, None].to(pictures)
+
+
+def _along_a_tree(pictures: Tensor) -> Tensor:
+    """The signs of one channel, ``h w``, of pictures ``n h w``."""
+    height, width = pictures.shape[1:]
+    index = torch.arange(height * width).view(height, width)
+    one = torch.cat([index[1:].flatten(), index[:, 1:].flatten()])
+    two = torch.cat([index[:-1].flatten(), index[:, :-1].flatten()])
+    values = pictures.detach().cpu().flatten(1)
+    wishes = (values[:, one] * values[:, two]).sum(dim=0).abs()
+    # The heaviest tree as the lightest: costs are positive, since an absent edge is a zero.
+    costs = (wishes.max() + 1 - wishes).numpy() if len(wishes) else np.zeros(0)
+    graph = coo_array((costs, (one.numpy(), two.numpy())), shape=(index.numel(), index.numel()))
+    order, before = breadth_first_order(minimum_spanning_tree(graph.tocsr()), 0, directed=False)
+    signs = np.ones(index.numel())
+    for node in order[1:]:
+        same = float(values[:, node] @ values[:, before[node]]) >= 0
+        signs[node] = signs[before[node]] * (1 if same else -1)
+    return torch.as_tensor(signs).view(height, width).to(pictures)

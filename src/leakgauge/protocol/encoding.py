@@ -1,0 +1,66 @@
+"""What a client trains on in place of its private batch, and how the one was mixed from the other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from leakgauge.types import Batch
+
+CENTRE = 0.5
+"""Pixels lie in [0, 1]; the sign of a pixel is that of x - CENTRE, so that flipping it is x -> 1 - x."""
+
+
+class Mixing(NamedTuple):
+    """Which private images went into each encoding: row t is sum_j coefficients[t, j] * image[indices[t, j]].
+
+    ``signed``: pixels of the mixture were reflected at the centre by a mask that nobody but the client has.
+    """
+
+    coefficients: Tensor
+    indices: Tensor
+    signed: bool = False
+
+    def matrix(self, num_examples: int) -> Tensor:
+        """The mixing as Lambda, encodings x private images, in E = Lambda P.
+
+        >>> Mixing(torch.tensor([[0.75, 0.25]]), torch.tensor([[2, 0]])).matrix(3)
+        tensor([[0.2500, 0.0000, 0.7500]])
+        """
+        empty = self.coefficients.new_zeros(len(self.coefficients), num_examples)
+        return empty.scatter_add(1, self.indices, self.coefficients)
+
+    def mix(self, values: Tensor) -> Tensor:
+        """The same mixture of anything there is one of for each private image."""
+        return torch.tensordot(self.matrix(len(values)).to(values), values, dims=1)
+
+    def then(self, later: Mixing) -> Mixing | None:
+        """This mixing, followed by another of its encodings; None if signs in between hide the images from the sum."""
+        if self.signed:
+            return None
+        coefficients = later.coefficients[:, :, None] * self.coefficients[later.indices]
+        return Mixing(coefficients.flatten(1), self.indices[later.indices].flatten(1), later.signed)
+
+
+class Encoding(NamedTuple):
+    """What a client trains on; ``mixing`` is None where that is its batch itself, or nothing linear in it."""
+
+    batch: Batch
+    mixing: Mixing | None = None
+
+    def then(self, later: Encoding) -> Encoding:
+        """The encoding of an encoding."""
+        if self.mixing is None or later.mixing is None:
+            return Encoding(later.batch, self.mixing or later.mixing)
+        return Encoding(later.batch, self.mixing.then(later.mixing))
+
+
+def stacked(mixings: list[Mixing]) -> Mixing:
+    """Several rounds' mixings of the same private images, one below the other."""
+    return Mixing(
+        torch.cat([mixing.coefficients for mixing in mixings]),
+        torch.cat([mixing.indices for mixing in mixings]),
+        any(mixing.signed for mixing in mixings),
+    )

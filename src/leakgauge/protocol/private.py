@@ -1,0 +1,83 @@
+"""A client whose every gradient is clipped example by example and made noisy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge import params as tree
+from leakgauge.errors import InvalidCase
+from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.local_update import Departure, Wrapped
+from leakgauge.types import Batch, ModelState, ParamTree
+
+_TOGETHER = 16
+"""Examples whose gradients are held at a time."""
+
+
+@dataclass(frozen=True)
+class Private(Wrapped):
+    """A local update each of whose gradients is that of DP-SGD [Abadi et al., 2016].
+
+    Every example's gradient is clipped to ``max_grad_norm``, the clipped ones are summed, N(0, (noise_multiplier *
+    max_grad_norm)^2) is added to every entry, and the sum is divided by the number of examples.
+    """
+
+    max_grad_norm: float
+    noise_multiplier: float
+
+    @property
+    def departure(self) -> Departure:
+        return Departure.GAUSSIAN if self.noise_multiplier else Departure.NONE
+
+    def expected(self, learner: Learner, state: ModelState, batch: Batch, *, observed: ParamTree) -> ParamTree:
+        return self.inner.expected(replace(learner, gradient_rule=self._clipped), state, batch, observed=observed)
+
+    def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
+        scale = self.noise_multiplier * self.max_grad_norm
+
+        def noisy(learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
+            mean = self._clipped(learner, state, batch)
+            if not scale:
+                return mean
+            return tree.map_tensors(
+                lambda tensor: (
+                    tensor + (scale / len(batch)) * torch.randn(tensor.shape, generator=generator).to(tensor)
+                ),
+                mean,
+            )
+
+        return self.inner.run(replace(learner, gradient_rule=noisy), state, batch, generator=generator)
+
+    def _clipped(self, learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
+        parts = [batch[slice(start, start + _TOGETHER)] for start in range(0, len(batch), _TOGETHER)]
+        means = [clipped_mean(per_example_gradients(learner, state, part), self.max_grad_norm) for part in parts]
+        return {
+            name: torch.stack([mean[name] * (len(part) / len(batch)) for mean, part in zip(means, parts)]).sum(dim=0)
+            for name in means[0]
+        }
+
+
+def per_example_gradients(learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
+    """The gradient of each example's own loss, stacked along the first axis of every tensor."""
+    if learner.mode == "train" and learner.batch_norm_layers():
+        raise InvalidCase(
+            "In train mode BatchNorm mixes the examples of a batch, so none has a gradient of its own; train in eval "
+            "mode, or use a model without BatchNorm."
+        )
+
+    def loss(params: ParamTree, image: Tensor, label: Tensor) -> Tensor:
+        return learner.objective(params, state.buffers, Batch(image[None], label[None]))
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0), randomness="different")
+    return each(dict(state.params), batch.images, batch.labels)
+
+
+def clipped_mean(gradients: ParamTree, max_norm: float) -> dict[str, Tensor]:
+    """The mean over the first axis of g_i * min(1, max_norm / |g_i|), |g_i| over all tensors of example i."""
+    squares = torch.stack([tensor.flatten(1).square().sum(dim=1) for tensor in gradients.values()]).sum(dim=0)
+    # Clamped before the root, whose slope at zero is infinite.
+    factors = max_norm / squares.clamp_min(max_norm**2).sqrt()
+    return {name: torch.tensordot(factors, t, dims=1) / len(factors) for name, t in gradients.items()}

@@ -1,0 +1,203 @@
+"""A trade-off in words: the one sentence, what else must be said, and the table for the console."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from leakgauge.metrics import Summary
+from leakgauge.report.terminal import NOT_MEASURED, UNDEFENDED, humanise, percent
+from leakgauge.tradeoff.plan import Condition
+from leakgauge.tradeoff.result import Cell, Spread, Tradeoff, TradeoffRow, cheapest
+from leakgauge.tradeoff.training import Trained
+
+METRICS: Mapping[str, str] = {
+    "identification": "Identified",
+    "psnr": "PSNR",
+    "ssim": "SSIM",
+    "lpips_alex": "LPIPS (AlexNet)",
+    "lpips_vgg": "LPIPS (VGG)",
+}
+
+
+def sentence(result: Tradeoff) -> str:
+    """The cheapest defence that meets the limit, or that none does; never said of a table with holes in it."""
+    if not result.limit:
+        names = _listed([humanise(point.row.defence) for point in result.front()])
+        return f"No limit was given; no other row beats {names}." if names else "Nothing was measured yet."
+    limits = _listed([_limit(result, name) for name in result.limit])
+    if not result.complete:
+        return f"Stopped early, so which defence keeps {limits} at the lowest cost is not known yet."
+    best = cheapest(result)
+    if best is None:
+        return _none(result, limits)
+    if best.defence in UNDEFENDED:
+        return f"No defence is needed to keep {limits}; this is what these attacks found, not a proof."
+    return f"The cheapest defence that keeps {limits} is {humanise(best.defence)}: {_cost(result, best)}."
+
+
+def remarks(result: Tradeoff) -> list[str]:
+    """What the sentence must not be read without: how sure it is, what it leaves out, where comfort would be false."""
+    said = []
+    best = cheapest(result) if result.limit and result.complete else None
+    if best is not None and (worst := result.worst(best, result.axis)) is not None:
+        condition, spread = worst
+        said.append(
+            f"At its worst ({in_words(condition)}) {_score(spread, result.axis)}"
+            + ("." if math.isnan(spread.seen.low) else f", 95 % interval {_interval(spread, result.axis)}.")
+        )
+    if result.limit and result.complete:
+        unjudged = [row for row in result.rows if result.within(row) is None or row.accuracy is None]
+        if unjudged:
+            names = _listed([humanise(row.defence) for row in unjudged])
+            said.append(f"Could not be chosen, because its accuracy or leakage was not measured: {names}.")
+    defended = [row for row in result.rows if row.defence not in UNDEFENDED]
+    gaps = {humanise(row.defence): _comforts(result, row) for row in defended}
+    if comforted := [f"{name} ({_images(max(found))})" for name, found in gaps.items() if max(found, default=0) > 0]:
+        said.append(
+            "An attacker who does not know the defence would have identified fewer images, which is false comfort: "
+            f"{_listed(comforted)}."
+        )
+    if beaten := [f"{name} ({_images(-min(found))})" for name, found in gaps.items() if min(found, default=0) < 0]:
+        said.append(
+            "The attacker who does not know the defence identified more than those who do, so there are stronger "
+            f"attacks than theirs, and its result counts: {_listed(beaten)}."
+        )
+    return said
+
+
+def utility(trained: Trained) -> str:
+    """What a training came to, in one sentence."""
+    name, spent = humanise(trained.plan.defence), trained.overhead
+    if trained.diverged:
+        return f"{name}: the training diverged at step {trained.steps}; lower the learning rate."
+    accuracy = share(trained.accuracy) if trained.accuracy.count else NOT_MEASURED
+    time = f"a step takes {spent.median:.2f} times an undefended one" if spent.count else "time not measured"
+    return f"{name}: accuracy {accuracy} after {trained.steps} steps; {time}."
+
+
+def in_words(condition: Condition) -> str:
+    """
+    >>> in_words(Condition("honest_but_curious", 4))
+    'honest but curious, batch 4'
+    """
+    return f"{condition.threat_model.replace('_', ' ')}, batch {condition.batch_size}"
+
+
+def table(result: Tradeoff) -> Table:
+    """Rows are defences; each leakage cell shows identification and PSNR above the null of both."""
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 1, 0), caption_justify="left")
+    grid.add_column("defence", overflow="fold", min_width=14)
+    grid.add_column("accuracy", justify="right", min_width=8)
+    grid.add_column("time", justify="right", min_width=5)
+    for condition in result.conditions:
+        attacker = condition.threat_model.replace("_", "\n")
+        grid.add_column(f"{attacker}\nbatch {condition.batch_size}", justify="right", min_width=8)
+    best = cheapest(result) if result.complete else None
+    for row in result.rows:
+        grid.add_row(
+            Text(humanise(row.defence), "bold green" if best is not None and row is best else ""),
+            _accuracy(row),
+            Text("–" if math.isinf(row.overhead) else f"×{row.overhead:.2f}"),
+            *(_cell(row.cells.get(condition)) for condition in result.conditions),
+        )
+    grid.caption = Text(
+        "accuracy with its 95 % interval; time per step against undefended steps; identified, PSNR, and both nulls",
+        "dim",
+    )
+    return grid
+
+
+def number(spread: Spread, value: float) -> str:
+    """A score with as many digits as its metric carries, and its unit."""
+    return f"{value:.1f} dB" if spread.measurement.unit == "dB" else f"{value:.2f}"
+
+
+def counted(summary: Summary) -> str:
+    return f"{round(summary.mean * summary.count)} of {summary.count}"
+
+
+def share(summary: Summary) -> str:
+    """A proportion with its interval."""
+    return f"{100 * summary.mean:.1f} % ({percent(summary.low, summary.high)})"
+
+
+def _none(result: Tradeoff, limits: str) -> str:
+    points = sorted(result.points(), key=lambda point: (point.leak, -point.accuracy.mean))
+    if not points:
+        return f"Whether a defence keeps {limits} was not measured."
+    nearest = points[0]
+    return (
+        f"No defence that was tried keeps {limits}; {humanise(nearest.row.defence)} comes nearest with "
+        f"{nearest.leakage.mean:.3g}."
+    )
+
+
+def _cost(result: Tradeoff, row: TradeoffRow) -> str:
+    assert row.accuracy is not None
+    bare = next((one.accuracy for one in result.rows if one.defence in UNDEFENDED), None)
+    accuracy = f"{100 * row.accuracy.mean:.1f} % accuracy"
+    if bare is not None:
+        accuracy += f" ({100 * (row.accuracy.mean - bare.mean):+.1f} points)".replace("-", "−")
+    return accuracy if math.isinf(row.overhead) else f"{accuracy} and {row.overhead:.2f} times the time per step"
+
+
+def _limit(result: Tradeoff, metric: str) -> str:
+    below = not metric.startswith("lpips")
+    name = METRICS.get(metric, metric)
+    plain = "identification" if metric == "identification" else name
+    return f"{plain} at {result.limit[metric]:g} or {'less' if below else 'more'}"
+
+
+def _score(spread: Spread, metric: str) -> str:
+    if metric == "identification":
+        return f"{counted(spread.seen)} images were identified"
+    return f"{METRICS.get(metric, metric)} was {number(spread, spread.seen.mean)}"
+
+
+def _interval(spread: Spread, metric: str) -> str:
+    seen = spread.seen
+    if metric == "identification":
+        return percent(seen.low, seen.high)
+    return f"{number(spread, seen.low)} to {number(spread, seen.high)}"
+
+
+def _comforts(result: Tradeoff, row: TradeoffRow) -> list[float]:
+    found = [result.false_comfort(row, condition) for condition in result.conditions]
+    return [comfort for comfort in found if comfort is not None]
+
+
+def _images(share: float) -> str:
+    return f"{100 * share:.0f} % of the images"
+
+
+def _accuracy(row: TradeoffRow) -> Text:
+    if row.accuracy is None:
+        diverged = row.utility is not None and row.utility.diverged
+        return Text("diverged" if diverged else NOT_MEASURED.replace(" ", "\n"), "dim")
+    return Text(f"{100 * row.accuracy.mean:.1f} %\n").append(percent(row.accuracy.low, row.accuracy.high), "dim")
+
+
+def _cell(cell: Cell | None) -> Text:
+    identified = None if cell is None else cell.measured("identification")
+    psnr = None if cell is None else cell.measured("psnr")
+    if identified is None and psnr is None:
+        return Text(NOT_MEASURED.replace(" ", "\n"), "dim")
+    lines = [
+        NOT_MEASURED if identified is None else counted(identified.seen).replace(" of ", "/"),
+        NOT_MEASURED if psnr is None else number(psnr, psnr.seen.mean),
+    ]
+    text = Text("\n".join(lines))
+    if identified is not None and identified.null.count:
+        text.append(f"\n{counted(identified.null).replace(' of ', '/')}", "dim")
+    if psnr is not None and psnr.null.count:
+        text.append(f"\n{number(psnr, psnr.null.mean)}", "dim")
+    return text
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

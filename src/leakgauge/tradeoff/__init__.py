@@ -1,0 +1,8 @@
+"""What a defence costs and what it buys: accuracy and time beside leakage, in one table."""
+
+from leakgauge.tradeoff.plan import TradeoffPlan
+from leakgauge.tradeoff.result import Tradeoff, cheapest, pareto
+from leakgauge.tradeoff.run import tradeoff
+from leakgauge.tradeoff.training import Trained, TrainingPlan, run_training
+
+__all__ = ["Tradeoff", "TradeoffPlan", "Trained", "TrainingPlan", "cheapest", "pareto", "run_training", "tradeoff"]

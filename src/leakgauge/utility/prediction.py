@@ -1,0 +1,61 @@
+"""What a trained model answers, and the one place where a defence may have a say in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.local_update import UpdateTransform
+from leakgauge.types import Batch, ModelState
+
+Logits = Callable[[Tensor], Tensor]
+
+ENCODINGS = 10
+"""Encodings of each image that a model is asked about if it has seen nothing else [Huang et al., 2021]."""
+
+_BLOCK = 512
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """A defence whose models are asked in its own way."""
+
+    def predict(self, logits: Logits, images: Tensor, *, generator: Generator) -> Tensor:
+        """Scores n k of images n c h w, by asking ``logits`` as often as needed."""
+
+
+def answer(defence: Any, learner: Learner, state: ModelState, images: Tensor, *, generator: Generator) -> Tensor:
+    """The scores of a model that was trained under a defence; of a chain, the first link that has a way of asking.
+
+    A model trained on images with flipped signs has never seen a plain one: it is asked about ``ENCODINGS`` encodings
+    of each, mixed with others of those asked about, and its class probabilities are averaged.
+    """
+
+    def logits(asked: Tensor) -> Tensor:
+        return learner.logits(state.params, state.buffers, asked)
+
+    for part in getattr(defence, "defences", (defence,)):
+        if isinstance(part, Predicts):
+            return part.predict(logits, images, generator=generator)
+        if isinstance(part, UpdateTransform) and part.flips_signs:
+            batch = Batch(images, torch.zeros(len(images), dtype=torch.long, device=images.device))
+            encodings = (part.encode(learner, state, batch, generator=generator).batch.images for _ in range(ENCODINGS))
+            return torch.stack([logits(encoded).softmax(dim=1) for encoded in encodings]).mean(dim=0)
+    return logits(images)
+
+
+def hits(learner: Learner, state: ModelState, data: Batch, defence: Any, *, generator: Generator) -> Tensor:
+    """1 for each example that the model classifies correctly, else 0; in eval mode, as a model is used."""
+    if len(data) == 0:
+        return torch.empty(0, dtype=torch.float64)
+    tested = learner.in_mode("eval")
+    # In equal parts: a last one of few images would leave too few to mix.
+    blocks = data.images.tensor_split(math.ceil(len(data) / _BLOCK))
+    with torch.no_grad():
+        named = [answer(defence, tested, state, block, generator=generator).argmax(1) for block in blocks]
+    return (torch.cat(named) == data.labels).double()

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tradeoff_support import STRONG, row, table_of
+
+from leakgauge.config import from_mapping, load_config
+from leakgauge.report.scatter import scatter
+from leakgauge.report.tradeoff_page import render, write_page
+from leakgauge.tradeoff.plan import TradeoffPlan
+from leakgauge.tradeoff.result import Tradeoff
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--allow-file-access-from-files",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=2000",
+    "--dump-dom",
+)
+FRAME = """<!DOCTYPE html><iframe id="page" src="report/index.html" style="width: {width}px; height: 900px"></iframe>
+<script>
+document.getElementById("page").onload = event => {{
+  const root = event.target.contentDocument.documentElement;
+  const points = [...root.querySelectorAll("svg.scatter circle")].filter(one => one.getBoundingClientRect().width > 3);
+  const wide = root.querySelector("svg.scatter").getBoundingClientRect().width;
+  const overlap = [...root.querySelectorAll("td dl")].filter(one => one.scrollWidth > one.parentNode.clientWidth + 1);
+  document.title = [root.scrollWidth - root.clientWidth, points.length, wide <= {width}, overlap.length].join(" ");
+}};
+</script>"""
+
+
+def example() -> Tradeoff:
+    mixed = replace(row("mixup:k=4", 0.8, None, 2), refused={STRONG: "MixUp(k=4) mixes 4 images of a batch of 1."})
+    return table_of(
+        row("none", 0.9, 8, 6),
+        row("pruning:keep=0.1", 0.88, 5, unaware=1),
+        row("clipping:max_norm=1+gaussian_noise:std=0.1", 0.7, 0, overhead=1.25),
+        row(f"<{'Shield' * 20} object>", 0.6, 0),
+        mixed,
+        row("gaussian_noise:std=9", None, 0),
+    )
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs a Chromium browser")
+@pytest.mark.parametrize("width", [320, 1200])
+def test_a_browser_shows_every_point_without_error_overlap_or_scrolling_sideways(width: int, tmp_path: Path) -> None:
+    write_page(example(), tmp_path / "report")
+    (tmp_path / "frame.html").write_text(FRAME.format(width=width))
+    ran = subprocess.run(
+        [str(BROWSER), *QUIET, f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "frame.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    title = re.search(r"<title>(.*)</title>", ran.stdout)
+    assert title is not None
+    assert title[1] == "0 5 true 0"
+    assert "CONSOLE" not in ran.stderr
+
+
+def test_the_page_says_the_sentence_and_what_was_not_measured_and_why() -> None:
+    page = render(example())
+    assert "<h1>The cheapest defence that keeps identification at 0.1 or less is Clipping" in page
+    assert "MixUp(k=4) mixes 4 images of a batch of 1." in page
+    assert "<strong>LPIPS (AlexNet)</strong>: not measured." in page
+    assert "false comfort" in page
+    assert "&lt;Shield" in page
+    assert "<Shield" not in page
+    assert render(example()) == page
+
+
+def test_an_unfinished_page_says_so_and_one_without_numbers_has_no_plot() -> None:
+    assert "Stopped early" in render(replace(example(), complete=False))
+    nothing = table_of(row("none", None, 0), complete=False)
+    assert scatter(nothing) is None
+    assert "<svg" not in render(nothing)
+
+
+def test_points_lie_where_their_numbers_say_and_the_front_leads_through_them() -> None:
+    plot = scatter(example())
+    assert plot is not None
+    by_number = {mark.number: mark for mark in plot.marks}
+    assert set(by_number) == {1, 2, 3, 4, 5}
+    assert by_number[1].x == plot.width
+    assert by_number[3].x == 0
+    assert plot.limit == pytest.approx(0.1 * plot.width)
+    # More accurate is higher, and higher is a smaller y.
+    ordered = sorted(plot.marks, key=lambda mark: mark.y)
+    assert [mark.number for mark in ordered] == [1, 2, 5, 3, 4]
+    corners = {tuple(map(float, corner.split(","))) for corner in plot.front.split()}
+    for mark in plot.marks:
+        assert mark.on_front == ((mark.x, mark.y) in corners)
+        assert mark.top <= mark.y <= mark.bottom
+        assert mark.left <= mark.x <= mark.right
+    assert {mark.number for mark in plot.marks if mark.on_front} == {1, 2, 3, 5}
+    assert plot.left_out == ("Gaussian noise (std 9)",)
+
+
+def test_for_distances_what_leaks_more_still_lies_to_the_right() -> None:
+    plot = scatter(table_of(row("none", 0.9, 8), row("pruning:keep=0.1", 0.8, 0), limit={"lpips_vgg": 0.5}))
+    assert plot is not None
+    bare, pruned = plot.marks
+    assert bare.x > pruned.x
+    assert len(plot.x_ticks) >= 2
+
+
+def test_beside_the_page_lies_what_reruns_it_and_all_numbers(tmp_path: Path) -> None:
+    result = example()
+    page = write_page(result, tmp_path / "out")
+    assert page.read_text() == render(result)
+    plan = from_mapping(TradeoffPlan, load_config(tmp_path / "out/plan.json"), source="plan")
+    assert plan == TradeoffPlan(defences=tuple(one.defence for one in result.rows))
+    numbers = json.loads((tmp_path / "out/tradeoff.json").read_text())
+    assert numbers["cheapest"] == "clipping:max_norm=1+gaussian_noise:std=0.1"
+    assert len(numbers["rows"]) == 6

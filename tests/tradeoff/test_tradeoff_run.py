@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leakgauge.audit import run as audit_run
+from leakgauge.config import build_defence, from_mapping
+from leakgauge.errors import InvalidCase
+from leakgauge.tradeoff import TradeoffPlan, tradeoff
+from leakgauge.tradeoff import training as training_module
+from leakgauge.tradeoff.plan import Condition
+from leakgauge.tradeoff.result import Tradeoff
+
+TINY: dict[str, Any] = {
+    "dataset": "digits",
+    "model": "mlp:hidden=(6,)",
+    "train_steps": 2,
+    "defences": ("none", "pruning:keep=0.1", "mixup:k=2"),
+    "attacks": ("inverting_gradients",),
+    "threat_models": ("strongest",),
+    "batch_sizes": (1, 2),
+    "images": 2,
+    "steps": 2,
+    "training_steps": 5,
+    "distractors": 20,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_weights_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEAKGAUGE_WEIGHTS", raising=False)
+
+
+def plan(**changes: Any) -> TradeoffPlan:
+    return TradeoffPlan(**(TINY | changes))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Tradeoff:
+    return tradeoff(plan(), tmp_path_factory.mktemp("whole"))
+
+
+def plain(result: Tradeoff) -> dict[str, Any]:
+    """All numbers but those of the clock."""
+    payload = result.to_dict()
+    for row in payload["rows"]:
+        if row["utility"] is not None:
+            for name in ("overhead", "seconds_per_step"):
+                del row["utility"][name]
+        for cell in row["leakage"]:
+            cell.pop("seconds", None)
+    return payload
+
+
+def test_every_defence_has_its_utility_and_every_cell_its_null(whole: Tradeoff) -> None:
+    assert whole.complete
+    assert [row.defence for row in whole.rows] == list(TINY["defences"])
+    assert len(whole.conditions) == 4
+    for row in whole.rows:
+        assert row.accuracy is not None
+        assert row.accuracy.count == 359
+        for cell in row.cells.values():
+            assert cell.spreads["psnr"].seen.count == 2
+            assert cell.spreads["psnr"].null.count == 2
+    assert not whole["none"].cells[Condition("strongest", 1)].spreads["lpips_vgg"].measured
+
+
+def test_each_cell_shows_the_leakiest_attack(tmp_path: Path) -> None:
+    words = plan(defences=("none",), attacks=("quasi_newton", "linear_layer"), batch_sizes=(1,), images=1, unaware=None)
+    (cell,) = tradeoff(words, tmp_path).rows[0].cells.values()
+    # One image of a model whose first layer is linear is read off exactly, and nothing leaks more.
+    assert cell.attack == "linear_layer"
+    assert cell.spreads["identification"].seen.mean == 1.0
+    assert cell.spreads["psnr"].seen.mean > 60
+
+
+def test_a_defence_that_needs_more_images_is_refused_there_and_measured_elsewhere(whole: Tradeoff) -> None:
+    mixed = whole["mixup:k=2"]
+    assert {condition.batch_size for condition in mixed.refused} == {1}
+    assert {condition.batch_size for condition in mixed.cells} == {2}
+    assert all("raise the batch size" in reason for reason in mixed.refused.values())
+    assert whole.within(mixed) is not None
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """``[n]``: Ctrl-C in the midst of the attack after the next n; ``[]``: none."""
+    left: list[int] = []
+    original = audit_run.run_case
+
+    def counted(*arguments: Any) -> Any:
+        if left and left[0] == 0:
+            raise KeyboardInterrupt
+        if left:
+            left[0] -= 1
+        return original(*arguments)
+
+    monkeypatch.setattr(audit_run, "run_case", counted)
+    return left
+
+
+def test_interrupted_anywhere_it_keeps_what_finished_and_ends_with_the_same_numbers(
+    whole: Tradeoff, tmp_path: Path, interrupted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+    step = training_module.DefendedTraining.step
+
+    def stopping(self: Any) -> None:
+        nonlocal steps
+        if steps == 9:  # two of the victim, five of the first defence, two of the second
+            raise KeyboardInterrupt
+        steps += 1
+        step(self)
+
+    monkeypatch.setattr(training_module.DefendedTraining, "step", stopping)
+    first = tradeoff(plan(), tmp_path)
+    assert not first.complete
+    assert [row.accuracy is not None for row in first.rows] == [True, False, False]
+    assert not any(row.cells for row in first.rows)
+    steps = -1000
+    interrupted[:] = [7]
+    second = tradeoff(plan(), tmp_path)
+    assert steps == -1000 + 8
+    assert not second.complete
+    assert all(row.accuracy is not None for row in second.rows)
+    # Two updates of one image and one update of two, each with its null; the seventh is of the next cell.
+    assert [len(row.cells) for row in second.rows] == [2, 0, 0]
+    interrupted.clear()
+    last = tradeoff(plan(), tmp_path)
+    assert steps == -1000 + 8
+    assert last.complete
+    assert plain(last) == plain(whole)
+
+
+def test_an_interruption_before_anything_is_kept_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training_module.DefendedTraining, "step", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        tradeoff(plan(), tmp_path)
+
+
+def test_a_defence_that_cannot_be_trained_with_leaves_the_others_alone(tmp_path: Path) -> None:
+    words = plan(
+        defences=("none", "mixup:k=9"),
+        attacks=("linear_layer",),
+        batch_sizes=(1,),
+        images=1,
+        training_batch_size=4,
+        unaware=None,
+    )
+    result = tradeoff(words, tmp_path)
+    mixed = result["mixup:k=9"]
+    assert mixed.utility is None
+    assert mixed.untrained is not None
+    assert "k=9" in mixed.untrained
+    assert result["none"].accuracy is not None
+    assert result.within(mixed) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"defences": []}, "at least one entry in `defences`"),
+        ({"batch_sizes": [1, 1]}, "given twice"),
+        ({"batch_sizes": [0]}, "at least 1"),
+        ({"limit": 0.1}, "table such as"),
+        ({"limit": {"identificaton": 0.1}}, "no metric"),
+        ({"limit": {"identification": "low"}}, "finite number"),
+        ({"limit": {"label_recall": 0.1}}, "compares images"),
+        ({"threat_models": ["stronges"]}, "did you mean 'strongest'"),
+        ({"unaware": "strongest"}, "knows the defence"),
+        ({"recipe": "nonsense"}, "no recipe"),
+        ({"defenses": ["none"]}, "did you mean 'defences'"),
+        ({"steps": 0}, "steps >= 1"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused_before_any_work(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidCase, match=words):
+        from_mapping(TradeoffPlan, change, source="plan")
+
+
+def test_the_default_plan_has_eight_rows_and_more_and_all_of_them_can_be_built() -> None:
+    default = TradeoffPlan()
+    assert len(default.defences) >= 8
+    assert default.batch_sizes == (1, 4)
+    assert len({repr(build_defence(text)) for text in default.defences}) == len(default.defences)
+    assert sum(condition.unaware for condition in default.conditions()) == 2
