@@ -37,6 +37,7 @@ DISCLOSES = {
     "honest_but_curious": (False, True, True, True, "inferred"),
     "informed": (True, True, True, True, "inferred"),
     "strongest": (True, True, True, True, "exact"),
+    "auxiliary": (False, True, True, True, "inferred"),
     "unaware": (False, True, True, False, "proxy"),
     "update_only": (False, False, False, False, "proxy"),
 }
@@ -168,6 +169,7 @@ def field_is_hidden(fact: str, seen: UpdateObservation, defended: Transformed) -
         "local hyper-parameters": seen.local_update is None,
         "defence": seen.local_update != defended,
         "BatchNorm statistics": seen.batch_norm.statistics is None,
+        "auxiliary data": seen.auxiliary is None,
     }[fact]
 
 
@@ -175,9 +177,17 @@ def field_is_hidden(fact: str, seen: UpdateObservation, defended: Transformed) -
 def test_the_ledger_says_hidden_exactly_when_the_observation_lacks_the_fact(name, examples, attacked):
     module = build(ConvNet(width=2), SHAPE, 5, seed=0)
     learner, _ = learner_and_state(module, mode="train")
-    seen = attacked(module, examples(3, SHAPE), threat_model=name, defence=Pruning(0.5), mode="train")
+    seen = attacked(
+        module,
+        examples(3, SHAPE),
+        threat_model=name,
+        defence=Pruning(0.5),
+        mode="train",
+        auxiliary=examples(4, SHAPE, seed=1),
+    )
     ledger = THREAT_MODELS[name].ledger(learner, defence="pruning")
-    assert len({fact.name for fact in ledger}) == len(ledger) == 8
+    # Images of its own are so rare an advantage that only an attacker who has it is said to.
+    assert len({fact.name for fact in ledger}) == len(ledger) == 8 + THREAT_MODELS[name].auxiliary
     for fact in ledger:
         assert fact.disclosed is not field_is_hidden(fact.name, seen, Transformed(FedSGD(), Pruning(0.5))), fact
         assert fact.detail

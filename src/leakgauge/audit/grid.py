@@ -59,6 +59,8 @@ def grid(
         else federation
         for name, attack in attacks.items()
     }
+    if auxiliary is None:  # an attacker who is to hold images holds none where none are given, and the ledger says so
+        threat_model = replace(threat_model, auxiliary=False)
     known = {name: hiding(threat_model, attack) for name, attack in attacks.items()}
     return [
         Case(
