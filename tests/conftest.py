@@ -85,6 +85,7 @@ def _attacked(
     defence: Callable[[LocalUpdate], LocalUpdate] = UNDEFENDED,
     mode: Mode = "eval",
     seed: int = 0,
+    auxiliary: Batch | None = None,
 ) -> UpdateObservation:
     learner, state = learner_and_state(module, mode=mode)
     return simulate_round(
@@ -93,6 +94,7 @@ def _attacked(
         threat_model=THREAT_MODELS[threat_model] if isinstance(threat_model, str) else threat_model,
         defence=defence,
         generator=seeded(seed, "client"),
+        auxiliary=auxiliary,
     )
 
 

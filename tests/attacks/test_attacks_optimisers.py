@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize, rosen, rosen_der
 from torch import Tensor
@@ -62,6 +62,7 @@ def quadratic(size: int, conditioning: float, seed: int) -> tuple[Function, Tens
 
 @settings(deadline=None, max_examples=12)
 @given(size=st.integers(1, 20), conditioning=st.floats(1, 1e3), seed=st.integers(0, 999))
+@example(size=3, conditioning=809.0, seed=470)  # once crept along a bound, misled by the curvature across it
 def test_lbfgs_finds_the_minimum_of_a_convex_quadratic_on_a_box_that_scipy_finds(size, conditioning, seed):
     function, matrix, centre = quadratic(size, conditioning, seed)
     a, c = matrix.numpy(), centre.numpy()

@@ -6,19 +6,36 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from leakgauge.attacks.matching import AnisotropicTotalVariation, Best, SignedAdam, inverting_gradients
 from leakgauge.data import Cifar10, Cifar100
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol import FedAvg
 from leakgauge.reproduce import EXPERIMENTS, SCALES, Experiment, Row, Setting, named_experiment
+from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.experiment import budget_of
 from leakgauge.reproduce.geiping2020 import PUBLISHED, federated_attack
-from leakgauge.reproduce.victims import embedded, in_order
+from leakgauge.reproduce.victims import embedded
 
-ROWS = [(experiment, row) for experiment in EXPERIMENTS.values() for row in experiment.rows]
+
+def telling(experiment: Experiment) -> list[Row]:
+    """One row for each victim and one for each attack; the others combine them anew."""
+    found: list[Row] = []
+    seen: set[str] = set()
+    for one in experiment.rows:
+        setting = one.at("smoke")
+        parts = {
+            repr((setting.model, setting.training, setting.batch_size, setting.local_update)),
+            repr(setting.attack),
+        }
+        if not parts <= seen:
+            found.append(one)
+        seen |= parts
+    return found
+
+
+ROWS = [(experiment, row) for experiment in EXPERIMENTS.values() for row in telling(experiment)]
+OF_IMAGES = [experiment for experiment in EXPERIMENTS.values() if experiment.metrics[0] == "psnr"]
 IDS = [f"{experiment.name} {row.label}" for experiment, row in ROWS]
 
 AS_PRINTED = {
@@ -75,28 +92,31 @@ def test_every_row_can_be_built_at_every_scale(experiment: Experiment, one: Row,
     assert setting.updates >= 1
     assert setting.nulls >= 1
     assert setting.batch_size % setting.minibatch == 0
-    classes = 100 if isinstance(experiment.dataset, Cifar100) else 10
+    classes = setting.classes or (100 if isinstance(experiment.dataset, Cifar100) else 10)
     with torch.device("meta"):
         module = setting.model((3, 32, 32), classes)
         assert module(torch.zeros(2, 3, 32, 32)).shape == (2, classes)
     assert callable(setting.attack)
-    assert (setting.training is not None) >= (", trained" in one.label)
+    assert (setting.training is not None) >= (", trained" in one.label or one.label.startswith("trained"))
+    assert 1 <= setting.models <= setting.updates
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
-def test_the_attacks_of_the_cpu_scale_take_half_an_hour_at_most(experiment: Experiment) -> None:
+@pytest.mark.parametrize("experiment", OF_IMAGES, ids=repr)
+def test_the_attacks_of_the_cpu_scale_take_an_hour_at_most(experiment: Experiment) -> None:
     total = 0.0
     for setting in experiment.settings("cpu").values():
         budget = budget_of(setting.attack)
         assert budget.seconds or budget.steps <= 150
         assert budget.clock == "cpu"
         total += (setting.updates + setting.nulls) * (budget.seconds or 0)
-    assert total <= 1800
+    assert total <= 3600
 
 
 def test_smoke_scale_makes_two_steps_and_one_update() -> None:
-    for _, one in ROWS:
-        assert (budget_of(one.at("smoke").attack).steps, one.at("smoke").updates) == (2, 1)
+    for experiment, one in ROWS:
+        assert one.at("smoke").updates == 1
+        if experiment in OF_IMAGES:
+            assert budget_of(one.at("smoke").attack).steps == 2
 
 
 @pytest.mark.parametrize(
@@ -159,12 +179,14 @@ def test_the_attack_on_local_steps_is_the_same_at_ten_times_the_rate() -> None:
     assert attack.optimiser.schedule == plain.optimiser.schedule  # type: ignore[attr-defined]
 
 
-def test_our_own_recipe_is_marked_as_tuned_on_the_images_of_the_table() -> None:
+def test_our_own_recipe_meets_images_it_was_not_tuned_on_or_is_marked_as_flattered() -> None:
     chosen = EXPERIMENTS["geiping2020/table1"]
     own = [one for one in chosen.rows if one.published is None]
     assert {type(one.at("full").attack) for one in own} == {Best}
     assert len(own) == 4
-    assert any("tuned on CIFAR-10 test images 0 to 99" in line for line in chosen.assumptions)
+    assert {setting.draw for setting in chosen.settings("cpu").values()} == {InOrder(100)}
+    assert {setting.draw for setting in chosen.settings("full").values()} == {InOrder(0)}
+    assert any("0 to 99, and our own row is flattered" in line for line in chosen.assumptions)
 
 
 def test_an_unknown_experiment_gets_a_suggestion() -> None:
@@ -172,45 +194,6 @@ def test_an_unknown_experiment_gets_a_suggestion() -> None:
         InvalidCase, match="There is no experiment 'geiping2020/tabel1'; did you mean 'geiping2020/table1'"
     ):
         named_experiment("geiping2020/tabel1")
-
-
-@given(
-    labels=st.lists(st.integers(0, 4), min_size=60, max_size=80),
-    batches=st.integers(1, 3),
-    minibatch=st.integers(1, 3),
-    updates=st.integers(1, 2),
-)
-def test_images_come_in_order_once_and_no_mini_batch_has_a_label_twice(
-    labels: list[int], batches: int, minibatch: int, updates: int
-) -> None:
-    tensor = torch.tensor([*range(5), *labels, *(list(range(5)) * 20)])  # enough of each
-    chosen = in_order(tensor, updates=updates, batch_size=batches * minibatch, minibatch=minibatch)
-    flat = torch.cat(chosen)
-    assert len(chosen) == updates
-    assert flat[0] == 0
-    assert bool((flat.diff() > 0).all())
-    for group in flat.split(minibatch):
-        assert len(tensor[group].unique()) == minibatch
-    for group, following in zip(flat.split(minibatch), flat.split(minibatch)[1:]):
-        # What lies between two images that were taken carries a label that the mini-batch had already.
-        assert following[0] == group[-1] + 1
-        for index in set(range(int(group[0]), int(group[-1]))) - set(group.tolist()):
-            assert tensor[index] in tensor[group[group < index]]
-
-
-def test_single_images_are_the_first_ones_whatever_their_labels() -> None:
-    chosen = in_order(torch.zeros(9, dtype=torch.long), updates=4, batch_size=1, minibatch=1)
-    assert torch.cat(chosen).tolist() == [0, 1, 2, 3]
-
-
-def test_with_too_few_classes_a_label_comes_again_only_after_all_have_come() -> None:
-    (chosen,) = in_order(torch.tensor([0, 0, 1, 1, 0, 0, 1]), updates=1, batch_size=4, minibatch=4)
-    assert chosen.tolist() == [0, 2, 3, 4]
-
-
-def test_too_few_images_are_refused() -> None:
-    with pytest.raises(InvalidCase, match=r"4 test images are too few for 5 updates of 1.*lower --images"):
-        in_order(torch.arange(4), updates=5, batch_size=1, minibatch=1)
 
 
 def test_the_embedded_photographs_come_class_by_class_in_turn() -> None:

@@ -86,9 +86,18 @@ def write_cifar10(root: Path, *, train: bool, count: int = 30) -> None:
         (root / name).write_bytes(np.hstack([labels, pixels]).tobytes())
 
 
+LONG = {"ma2023/table4": [0, 15, 16], "ma2023/methods": range(0, 84, 15)}
+"""Of long tables some rows; of the second none that repeats the attack or the victim of another."""
+
+
+def a_few(experiment: Experiment) -> Experiment:
+    chosen = LONG.get(experiment.name)
+    return experiment if chosen is None else replace(experiment, rows=tuple(experiment.rows[row] for row in chosen))
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_runs_at_smoke_scale_on_embedded_photographs(name: str, options: Options) -> None:
-    chosen = EXPERIMENTS[name]
+    chosen = a_few(EXPERIMENTS[name])
     result = reproduce(chosen, options)
     payload = json.loads((options.out / f"{name.replace('/', '-')}-smoke.json").read_text())
     assert payload == json.loads(json.dumps(result.to_dict(), allow_nan=False))
@@ -97,17 +106,34 @@ def test_every_experiment_runs_at_smoke_scale_on_embedded_photographs(name: str,
     assert "photographs" in payload["notes"][0]
     assert {"version", "environment", "title", "threat_model", "metric"} <= payload.keys()
     assert [row["label"] for row in payload["rows"]] == [row.label for row in chosen.rows]
+    check = _of_images if payload["metric"] == "psnr" else _of_labels
     for row, planned in zip(payload["rows"], chosen.rows, strict=True):
         assert (row["published"] is None) == (planned.published is None)
-        ours, null = row["ours"]["psnr"], row["null"]["psnr"]
-        assert 5 < ours["mean"] < 20
-        assert (ours["updates"], ours["images"], null["updates"]) == (1, row["batch_size"], 1)
-        assert row["steps"] == [2, 2]
+        assert row["also_published"].keys() == planned.also.keys()
         assert row["seconds_per_update"] > 0
-        assert "steps=2" in row["attack"]
         assert (row["training"] is None) == (planned.at("smoke").training is None)
-        assert len(row["updates"][0]["scores"]["psnr"]) == row["batch_size"]
         assert {"labels", "BatchNorm statistics"} <= {fact["name"] for fact in row["assumptions"]}
+        check(row)
+
+
+def _of_images(row: dict[str, Any]) -> None:
+    ours, null = row["ours"]["psnr"], row["null"]["psnr"]
+    assert 5 < ours["mean"] < 20
+    assert (ours["updates"], ours["images"], null["updates"]) == (1, row["batch_size"], 1)
+    assert row["steps"] == [2, 2]
+    assert "steps=2" in row["attack"]
+    assert len(row["updates"][0]["scores"]["psnr"]) == row["batch_size"]
+
+
+def _of_labels(row: dict[str, Any]) -> None:
+    scores = row["updates"][0]["scores"]
+    assert scores.keys() == {"label_counts", "label_existence", "label_recall"}
+    assert all(0 <= score <= 1 for score in scores.values())  # one number per batch, as its examples have no order
+    assert row["ours"]["label_recall"]["images"] == row["batch_size"]
+    assert "victims" not in row["updates"][0]
+    assert row["ours"].keys() == row["null"].keys() == scores.keys()
+    assert row["steps"] is None
+    assert [fact["disclosed"] for fact in row["assumptions"] if fact["name"] == "labels"] == [False]
 
 
 def test_an_exact_attack_recovers_the_first_test_images_and_its_null_does_not(options: Options) -> None:

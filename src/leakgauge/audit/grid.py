@@ -59,6 +59,8 @@ def grid(
         else federation
         for name, attack in attacks.items()
     }
+    if auxiliary is None:  # an attacker who is to hold images holds none where none are given, and the ledger says so
+        threat_model = replace(threat_model, auxiliary=False)
     known = {name: hiding(threat_model, attack) for name, attack in attacks.items()}
     return [
         Case(
@@ -79,7 +81,10 @@ def grid(
             truth=one.truth,
             distractors=one.distractors,
             ledger=known[attack_name].ledger(
-                federation.learner, defence=defence_name, malicious_server=_malice(attack_name, attack)
+                federation.learner,
+                defence=defence_name,
+                malicious_server=_malice(attack_name, attack),
+                client=defence(federation.local_update),
             ),
             seed=seed,
         )

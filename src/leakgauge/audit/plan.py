@@ -95,7 +95,7 @@ def prepare(plan: Plan, progress: TrainProgress = lambda step, steps: None) -> P
     metrics = standard_metrics(plan.weights)
     dataset = build(DATASETS, plan.dataset, kind="dataset")(None if plan.data_root is None else Path(plan.data_root))
     victims = _victims(dataset, plan)
-    model = _model(plan, dataset, progress)
+    model = victim_model(plan, dataset, progress)
     learner, state = learner_and_state(model, mode="train" if plan.mode == "train" else "eval")
     rounds = [_round(dataset, chosen, victims, plan, number) for number, chosen in enumerate(victims)]
     cases = grid(
@@ -161,7 +161,7 @@ def _auxiliary(dataset: Dataset, plan: Plan) -> Batch:
     return dataset.train[order[:_AUXILIARY]]
 
 
-def _model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Module:
+def victim_model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Module:
     # Options have an equals sign, so `compakt:width=8` is a misspelt name and no factory.
     own = ":" in plan.model and plan.model.partition(":")[0] not in MODELS and "=" not in plan.model
     if own:

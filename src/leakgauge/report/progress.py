@@ -88,7 +88,7 @@ class Forecast:
 @contextmanager
 def training_progress(console: Console) -> Iterator[Callable[[int, int], None]]:
     """A bar for the training of the victim model."""
-    with _bar(console, TimeRemainingColumn(compact=True)) as bar:
+    with progress_bar(console, TimeRemainingColumn(compact=True)) as bar:
         task = bar.add_task("preparing", total=None, detail="data and model")
 
         def step(done: int, total: int) -> None:
@@ -103,7 +103,7 @@ def case_progress(
 ) -> Iterator[Callable[[int, Case], AttackProgress]]:
     """A bar over all cases and one for the case at hand, each with its time left."""
     forecast = Forecast([case.attack_name for case in cases])
-    with _bar(console, TextColumn("{task.fields[left]}", style="cyan")) as bar:
+    with progress_bar(console, TextColumn("{task.fields[left]}", style="cyan")) as bar:
         everything = bar.add_task("attacking", total=float(len(cases)), left="", detail="")
         one = bar.add_task("this attack", total=1.0, left="", detail="")
 
@@ -148,7 +148,7 @@ def time_left(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02} left" if hours else f"{minutes}:{rest:02} left"
 
 
-def _bar(console: Console, remaining: ProgressColumn) -> Progress:
+def progress_bar(console: Console, remaining: ProgressColumn) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),

@@ -20,7 +20,7 @@ UNDEFENDED = ("none", "NoDefence()")
 NOT_MEASURED = "not measured"
 
 _DID_NOT_RUN = {Outcome.NOT_APPLICABLE: "not applicable", Outcome.MISSING_KNOWLEDGE: "missing knowledge"}
-_PEOPLE = {"gaussian": "Gaussian", "laplace": "Laplace"}
+_PEOPLE = {"gaussian": "Gaussian", "laplace": "Laplace", "mixup": "MixUp", "instahide": "InstaHide", "dpsgd": "DP-SGD"}
 _LEAKS = (Verdict.LEAKS, Verdict.LEAKS_PARTLY)
 _COLOURS = {
     Verdict.LEAKS: "bold red",

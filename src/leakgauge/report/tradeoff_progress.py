@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import TimeRemainingColumn
 
 from leakgauge.audit.case import Case
-from leakgauge.report.progress import _bar, case_progress
+from leakgauge.report.progress import case_progress, progress_bar
 from leakgauge.tradeoff.run import CaseProgress
 
 
@@ -21,7 +21,7 @@ class Bars:
 
     @contextmanager
     def training(self, label: str) -> Iterator[Callable[[int, int], None]]:
-        with _bar(self.console, TimeRemainingColumn(compact=True)) as bar:
+        with progress_bar(self.console, TimeRemainingColumn(compact=True)) as bar:
             task = bar.add_task("training", total=None, detail=label)
 
             def step(done: int, total: int) -> None:

@@ -16,7 +16,7 @@ from leakgauge.reproduce.draws import Draw, InOrder
 from leakgauge.utility import Training
 
 Scale = Literal["smoke", "cpu", "full"]
-"""smoke: seconds, to see that it runs; cpu: half an hour on one core; full: the paper's own numbers, for a GPU."""
+"""smoke: seconds, to see that it runs; cpu: up to an hour on one core; full: the paper's own numbers, for a GPU."""
 
 SCALES: tuple[Scale, ...] = get_args(Scale)
 

@@ -140,7 +140,7 @@ class Reproduction:
     def notes(self) -> tuple[str, ...]:
         """What a reader must know besides the numbers."""
         stood_in = (
-            ("Embedded photographs of 16 x 16 pixels stand in for the paper's data: this shows that the code runs.",)
+            ("Embedded photographs stand in for the paper's data: this shows that the code runs.",)
             if self.dataset == "photos"
             else ()
         )
@@ -156,9 +156,14 @@ class Reproduction:
 
 
 def _update(record: Record, victims: tuple[int, ...] | None) -> dict[str, Any]:
+    # Of labels alone the batch counts, and may be large: its mean stands for its examples, and the seed for its images.
+    of_labels = record.restored_counts is not None and record.pictures.originals is None
+    scores: dict[str, Any] = {name: [finite(score) for score in scores] for name, scores in record.scores.items()}
+    if of_labels:
+        scores = {name: Measured.of([values]).mean for name, values in record.scores.items()}
     return {
-        **({} if victims is None else {"victims": list(victims)}),
-        "scores": {name: [finite(score) for score in scores] for name, scores in record.scores.items()},
+        **({} if victims is None or of_labels else {"victims": list(victims)}),
+        "scores": scores,
         "outcome": record.outcome.name.lower(),
         "facts": {name: finite(value) for name, value in record.facts.items()},
         "seconds": round(record.seconds, 3),

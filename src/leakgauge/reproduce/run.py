@@ -198,7 +198,7 @@ def _cases(
     learner, state = learner_and_state(module, mode=setting.mode)
     batches = [_on(device, Batch(dataset.test.images[chosen.images], chosen.labels)) for chosen in (*truths, *decoys)]
     real, unrelated = batches[: len(truths)], batches[len(truths) :]
-    count = prepared.experiment.auxiliary
+    count = _auxiliary(prepared.experiment, dataset)
     cases = grid(
         Federation(learner, state, setting.local_update),
         [
@@ -216,7 +216,12 @@ def _cases(
 
 def _private(experiment: Experiment, dataset: Dataset) -> torch.Tensor:
     """The labels of the images that updates are made of: all but those that the attacker holds."""
-    return dataset.test.labels[: len(dataset.test) - experiment.auxiliary]
+    return dataset.test.labels[: len(dataset.test) - _auxiliary(experiment, dataset)]
+
+
+def _auxiliary(experiment: Experiment, dataset: Dataset) -> int:
+    """How many test images the attacker holds: half at most, where few stand in for the paper's data."""
+    return min(experiment.auxiliary, len(dataset.test) // 2)
 
 
 def _draw(setting: Setting, labels: torch.Tensor, seed: int) -> list[Chosen]:
@@ -238,7 +243,8 @@ def _on(device: torch.device, batch: Batch) -> Batch:
 def _adapted(setting: Setting, options: Options) -> Setting:
     changes: dict[str, Any] = {}
     if options.images is not None:
-        changes["updates"] = -(-options.images // setting.batch_size)
+        updates = -(-options.images // setting.batch_size)
+        changes |= {"updates": updates, "models": min(setting.models, updates)}
     if options.seconds is not None:
         # By the work of this process, so that a busy machine does not change what an attack may do.
         budget = Budget(seconds=options.seconds, clock="wall" if options.device == "cuda" else "cpu")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.audit.case import digest
-from leakgauge.audit.plan import Plan, _model
+from leakgauge.audit.plan import Plan, victim_model
 from leakgauge.audit.result import finite
 from leakgauge.catalogue import DATASETS
 from leakgauge.config import build, build_defence
@@ -188,7 +188,7 @@ def untrained(plan: TrainingPlan, dataset: Dataset) -> nn.Module:
         train_steps=0,
         seed=plan.seed,
     )
-    return _model(words, dataset, lambda step, steps: None)
+    return victim_model(words, dataset, lambda step, steps: None)
 
 
 def run_training(

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.labels.counts import CountRule
 from leakgauge.attacks.labels.dummies import dummy_features
-from leakgauge.attacks.labels.head import Head, mean_gradient
+from leakgauge.attacks.labels.head import Head, midway_gradient
 from leakgauge.protocol.observation import UpdateObservation, known
 
 _DAMPING = 0.5
@@ -46,28 +46,34 @@ class Alternating(CountRule):
 
     def estimate(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
-        head = with_bias(observation, mean_gradient(observation, needed_by=self), num_examples, generator=generator)
+        head = with_bias(observation, midway_gradient(observation, needed_by=self), num_examples, generator=generator)
         return self.solve(head, num_examples).counts
 
     def solve(self, head: Head, num_examples: int) -> ClassModel:
         """For a head whose bias update is known or was stood in for."""
         assert head.bias_update is not None
-        update, bias_update = num_examples * head.weight_update, num_examples * head.bias_update
         typical = mean_embedding(head)
-        embeddings = typical.expand(head.num_classes, -1)
-        counts = _scaled(num_examples * head.probabilities(typical[None])[0] - bias_update, num_examples)
+        counts = _scaled(num_examples * (head.probabilities(typical[None])[0] - head.bias_update), num_examples)
+        model = ClassModel(counts, typical.expand(head.num_classes, -1))
         for _ in range(self.rounds):
-            # Classes without examples have no say, and leave the products small.
-            present = counts > 0
-            share, held = counts[present, None] * head.probabilities(embeddings[present]), embeddings[present]
-            found = (share.T @ held - update) / counts.clamp(min=_FEWEST)[:, None]
-            embeddings = _DAMPING * _cut(found, typical) + (1 - _DAMPING) * embeddings
-            share = counts[present, None] * head.probabilities(embeddings[present])
-            before, found = counts, share.sum(dim=0) - bias_update
-            counts = _scaled(_DAMPING * found.clamp(min=0) + (1 - _DAMPING) * counts, num_examples)
-            if float((counts - before).abs().max()) < _SETTLED:
+            before, model = model, improved(model, head, num_examples, longest=_LONGEST * float(typical.norm()))
+            if float((model.counts - before.counts).abs().max()) < _SETTLED:
                 break
-        return ClassModel(counts, embeddings)
+        return model
+
+
+def improved(model: ClassModel, head: Head, num_examples: int, *, longest: float) -> ClassModel:
+    """One round. A model that explains the update is left as it is."""
+    assert head.bias_update is not None
+    counts, embeddings = model
+    # Classes without examples have no say, and leave the products small.
+    present = counts > 0
+    share, held = counts[present, None] * head.probabilities(embeddings[present]), embeddings[present]
+    found = (share.T @ held - num_examples * head.weight_update) / counts.clamp(min=_FEWEST)[:, None]
+    embeddings = _DAMPING * _cut(found, longest) + (1 - _DAMPING) * embeddings
+    share = counts[present, None] * head.probabilities(embeddings[present])
+    found = share.sum(dim=0) - num_examples * head.bias_update
+    return ClassModel(_scaled(_DAMPING * found.clamp(min=0) + (1 - _DAMPING) * counts, num_examples), embeddings)
 
 
 def with_bias(observation: UpdateObservation, head: Head, num_examples: int, *, generator: Generator) -> Head:
@@ -75,7 +81,7 @@ def with_bias(observation: UpdateObservation, head: Head, num_examples: int, *, 
     if head.bias_update is not None:
         return head
     mass = float(dummy_features(observation, num_examples, generator=generator).sum(dim=1).mean())
-    return head._replace(bias_update=head.row_sums / mass)
+    return head._replace(bias_update=head.row_sums / (mass or float("inf")))  # where none fires, the sums are zero too
 
 
 def mean_embedding(head: Head) -> Tensor:
@@ -87,8 +93,8 @@ def mean_embedding(head: Head) -> Tensor:
     return head.weight_update[present].sum(dim=0) / head.bias_update[present].sum()
 
 
-def _cut(embeddings: Tensor, typical: Tensor) -> Tensor:
-    longest, length = _LONGEST * typical.norm(), embeddings.norm(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
+def _cut(embeddings: Tensor, longest: float) -> Tensor:
+    length = embeddings.norm(dim=1).clamp(min=torch.finfo(torch.float64).tiny)
     return embeddings * (longest / length).clamp(max=1)[:, None]
 
 

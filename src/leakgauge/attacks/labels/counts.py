@@ -45,11 +45,11 @@ def whole_counts(estimate: Tensor, total: int) -> Tensor:
 
     Exact: the cost is convex in each count, so one count after the other is changed where that costs least.
 
-    >>> whole_counts(torch.tensor([1.4, -0.3, 0.4, 0.6]), 3)
+    >>> whole_counts(torch.tensor([1.45, -0.3, 0.4, 0.6]), 3)
     tensor([2, 0, 0, 1])
     """
-    wanted = torch.nan_to_num(estimate.double(), nan=0.0, posinf=total, neginf=0.0).clamp(-total, total)
-    counts = wanted.round().clamp(min=0).long()
+    wanted = torch.nan_to_num(estimate.double(), nan=0.0, posinf=total, neginf=0.0)
+    counts = wanted.round().clamp(0, total).long()
     missing = total - int(counts.sum())
     step = 1 if missing > 0 else -1
     found, target = counts.tolist(), wanted.tolist()

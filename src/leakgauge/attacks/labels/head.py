@@ -70,10 +70,30 @@ def mean_gradient(observation: UpdateObservation, *, needed_by: object) -> Head:
     return head._replace(weight_update=head.weight_update / scale, bias_update=bias)
 
 
-def _scale(algorithm: LocalUpdate, num_examples: int) -> float | None:
-    """How many mean gradients the update is worth; None for a client that is known by name only."""
+def midway_gradient(observation: UpdateObservation, *, needed_by: object) -> Head:
+    """As `mean_gradient`, with the head where a client of T local steps had it on average: W - (T - 1) / (2 T) update.
+
+    To second order the mean of its gradients is the gradient there, were the features to stay as they are.
+    """
+    head = mean_gradient(observation, needed_by=needed_by)
+    algorithm = _innermost(known(observation.local_update, "local_update", needed_by=needed_by))
+    if not isinstance(algorithm, FedAvg):
+        return head
+    steps = len(algorithm.batches(known(observation.num_examples, "num_examples", needed_by=needed_by)))
+    way = algorithm.learning_rate * (steps - 1) / 2
+    bias = head.bias if head.bias is None or head.bias_update is None else head.bias - way * head.bias_update
+    return head._replace(weight=head.weight - way * head.weight_update, bias=bias)
+
+
+def _innermost(algorithm: LocalUpdate) -> LocalUpdate:
     while isinstance(algorithm, Transformed):
         algorithm = algorithm.inner
+    return algorithm
+
+
+def _scale(algorithm: LocalUpdate, num_examples: int) -> float | None:
+    """How many mean gradients the update is worth; None for a client that is known by name only."""
+    algorithm = _innermost(algorithm)
     if isinstance(algorithm, FedSGD):
         return 1.0
     if isinstance(algorithm, FedAvg):

@@ -15,7 +15,7 @@ from torch.nn.functional import one_hot
 from leakgauge.attacks.labels.alternating import Alternating, ClassModel, with_bias
 from leakgauge.attacks.labels.counts import CountRule, whole_counts
 from leakgauge.attacks.labels.dummies import dummy_features
-from leakgauge.attacks.labels.head import Head, mean_gradient
+from leakgauge.attacks.labels.head import Head, midway_gradient
 from leakgauge.protocol.observation import UpdateObservation, known
 
 _CONFIDENCE = 3.0
@@ -49,7 +49,7 @@ class HeadMatching(CountRule):
 
     def estimate(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
-        head = mean_gradient(observation, needed_by=self)
+        head = midway_gradient(observation, needed_by=self)
         biased = with_bias(observation, head, num_examples, generator=generator)
         signed = bool((dummy_features(observation, 2, generator=generator) < 0).any())
         best: Explanation | None = None

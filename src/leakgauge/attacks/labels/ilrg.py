@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from leakgauge.attacks.labels.alternating import with_bias
 from leakgauge.attacks.labels.counts import CountRule, as_labels
-from leakgauge.attacks.labels.dummies import dummy_features
 from leakgauge.attacks.labels.head import Head, mean_gradient
 from leakgauge.protocol.observation import UpdateObservation, known
 
-_ROUNDS = 3
 _LEAST = 1e-12
 """Of a bias update's largest entry: below it the quotient dW_c / db_c is rounding and no embedding."""
 
@@ -23,14 +22,16 @@ class ILRG(CountRule):
 
     Row c of dW is dominated by the examples of class c, so e_c = dW_c / db_c, and P_c = softmax(W e_c + b) is what the
     model says of them. Then sum_j n_j P_ji - n_i = K db_i and sum_j n_j = K: C + 1 equations, solved by least squares.
-    ``uniform`` is the paper's baseline, P = 1 / C; with ``one_by_one`` each count is rounded for itself, as the paper
-    scores them, and there may be more or fewer labels than examples.
+    ``uniform`` is the paper's baseline, P = 1 / C; ``simplified`` its smaller system, in which only the classes with
+    db_c < 0, taken as those present, have an equation and a count. With ``one_by_one`` each count is rounded for
+    itself, as the paper scores them, and there may be more or fewer labels than examples.
 
-    Without a bias, db is the row sum of dW over the examples' feature mass s, which is taken as one number: its inverse
-    joins the unknowns, starting from the mass of random inputs.
+    Without a bias, db is the row sum of dW over the feature mass of random inputs (`with_bias`). That mass cannot join
+    the unknowns: both sides of the C equations sum to zero over i, so one of them is idle.
     """
 
     uniform: bool = False
+    simplified: bool = False
     one_by_one: bool = False
 
     def restore(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
@@ -43,16 +44,13 @@ class ILRG(CountRule):
 
     def estimate(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
-        head = mean_gradient(observation, needed_by=self)
-        if head.bias_update is not None:
-            return solve_counts(self._probabilities(head, head.bias_update), head.bias_update, num_examples)
-        mass = float(dummy_features(observation, num_examples, generator=generator).sum(dim=1).mean())
-        for _ in range(_ROUNDS):
-            probabilities = self._probabilities(head, head.row_sums / mass)
-            counts, inverse = _solve_with_mass(probabilities, head.row_sums, num_examples)
-            if not inverse * mass > 0:
-                break
-            mass = 1 / inverse
+        head = with_bias(observation, mean_gradient(observation, needed_by=self), num_examples, generator=generator)
+        assert head.bias_update is not None
+        probabilities, bias_update = self._probabilities(head, head.bias_update), head.bias_update
+        if not self.simplified or not (present := bias_update < 0).any():
+            return solve_counts(probabilities, bias_update, num_examples)
+        counts = torch.zeros_like(bias_update)
+        counts[present] = solve_counts(probabilities[present][:, present], bias_update[present], num_examples)
         return counts
 
     def _probabilities(self, head: Head, bias_update: Tensor) -> Tensor:
@@ -74,14 +72,3 @@ def solve_counts(probabilities: Tensor, bias_update: Tensor, num_examples: int) 
     matrix = torch.cat((torch.ones(1, classes, dtype=torch.float64), probabilities.T - torch.eye(classes)))
     wanted = num_examples * torch.cat((torch.ones(1, dtype=torch.float64), bias_update))
     return torch.linalg.lstsq(matrix, wanted[:, None]).solution[:, 0]
-
-
-def _solve_with_mass(probabilities: Tensor, row_sums: Tensor, num_examples: int) -> tuple[Tensor, float]:
-    """The same with K t / s instead of K db, for counts and 1 / s."""
-    classes = len(row_sums)
-    matrix = torch.cat((probabilities.T - torch.eye(classes), -num_examples * row_sums[:, None]), dim=1)
-    ones = torch.cat((torch.ones(classes, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)))
-    wanted = torch.zeros(classes + 1, dtype=torch.float64)
-    wanted[0] = num_examples
-    solution = torch.linalg.lstsq(torch.cat((ones[None], matrix)), wanted[:, None], driver="gelsd").solution[:, 0]
-    return solution[:-1], float(solution[-1])

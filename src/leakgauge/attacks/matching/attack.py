@@ -91,6 +91,11 @@ class GradientMatching:
         elif labels is None:
             rule: LabelAttack = known(self.labels, "labels", needed_by=self)  # type: ignore[assignment]
             labels = rule.restore(observation, generator=generator)
+            if len(labels) != num_examples:
+                raise InvalidCase(
+                    f"{rule!r} restored {len(labels)} labels for {num_examples} examples; "
+                    "use a rule for labels that gives each example one."
+                )
         return MatchingProblem(
             learner=observation.learner,
             state=observation.state,

@@ -34,8 +34,8 @@ class Best:
     On a smooth model the matching loss is smooth, and box-constrained L-BFGS follows it to the bottom. With ReLU or
     max-pooling its derivative jumps, curvature misleads, and signed Adam with a cosine schedule goes further; signs
     also forgive the error of a frozen difference, which makes each step cheaper. The constants were chosen on
-    CIFAR-10 test images 0 to 5; benchmarks/quality.py compares on images from 100 on. For residual nets that comparison
-    is still to be made: on images 100 and 101 an earlier recipe was no better than the 2020 method.
+    CIFAR-10 test images below 100; benchmarks/quality.py compares with the 2020 method on others, and
+    benchmarks/results/ holds what it found: for residual nets the gain is smaller, and on some images there is none.
     """
 
     budget: Budget = Budget(seconds=60.0)

@@ -266,7 +266,9 @@ class LBFGS:
         enough = state.value + self.sufficient_decrease * (state.slope * move).sum(dim=1)
         accepted = (torch.isfinite(loss) & (loss <= enough.nan_to_num(nan=float("inf")))) & ~state.converged
         first = torch.isinf(state.value)
-        memory = state.memory.remember(move, slope - state.slope, where=accepted & ~first)
+        # Curvature among the variables that moved: what those at a bound would have done has no part in it.
+        change = (slope - state.slope) * (move != 0)
+        memory = state.memory.remember(move, change, where=accepted & ~first)
         point = torch.where(accepted[:, None], trial, state.point)
         value = torch.where(accepted, loss, state.value)
         slope = torch.where(accepted[:, None], slope, state.slope)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.objectives import Cosine, Euclidean, Objective, Stepwise
 from leakgauge.attacks.matching.optimisers import (
@@ -69,6 +70,7 @@ def idlg(steps: int | None = 300, restarts: int = 1, seconds: float | None = Non
         objective=Euclidean(),
         parametrisation=Pixels(spread=_UNIT),
         optimiser=LBFGS(),
+        labels=IDLG(),
         restarts=restarts,
         budget=_budget(steps, seconds),
     )

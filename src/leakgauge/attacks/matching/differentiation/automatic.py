@@ -20,8 +20,8 @@ from leakgauge.errors import UnsupportedModel
 _WORTH_SWEEPING = 50_000
 """Parameters from which sweeps written in Python beat the graph autograd builds in C++.
 
-One image, time of a sweep over that of the graph: 1.2 for LeNet with 16 000 parameters, 1.4 for Compact with 40 000,
-0.85 for a ResNet-20 with 69 000, 0.81 for one with 272 000.
+One image, time of a sweep over that of the graph: 1.2 for LeNet with 16 000 parameters, 0.85 for a ResNet-20 with
+69 000, 0.81 for one with 272 000.
 """
 
 
