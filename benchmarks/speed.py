@@ -94,7 +94,7 @@ def prepare(case: str) -> Bench:
         YARDSTICK: partial(_train, module, images, labels),
         BASELINE: make_step(module, images, labels, dict(seen.update.params), _TV),
     }
-    problem = attack.problem(seen)
+    problem = attack.problem(seen, generator=seeded(0, "labels"))
     for route in ROUTES:
         title = type(route).__name__
         steps[title] = partial(route.matcher(problem, images), images, labels)

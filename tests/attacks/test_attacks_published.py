@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.labels import IDLG
+from leakgauge.attacks.labels import IDLG, BestLabels
 from leakgauge.attacks.matching import (
     LBFGS,
     Adam,
@@ -105,7 +105,7 @@ def test_inverting_gradients_is_equation_4_with_the_settings_of_appendix_c():
         priors=(AnisotropicTotalVariation(1e-2 / UNIT),),
         parametrisation=Pixels(mean=0.5, spread=UNIT),
         optimiser=SignedAdam(0.1 * UNIT, StepDecay((3 / 8, 5 / 8, 7 / 8), 0.1)),
-        labels=IDLG(),
+        labels=BestLabels(),
         restarts=1,
         budget=Budget(steps=4800),
     )
