@@ -222,12 +222,12 @@ class Rooted(nn.Module):
 @pytest.mark.parametrize("optimiser", [Adam(0.05), LBFGS()], ids=lambda o: type(o).__name__)
 def test_pixels_whose_derivative_is_not_finite_stay_and_the_others_move(optimiser, attacked, examples):
     seen = attacked(Rooted(), examples(1))
-    attack = GradientMatching(parametrisation=Pixels(spread=0.5), optimiser=optimiser, budget=Budget(steps=30))
+    attack = GradientMatching(parametrisation=Pixels(spread=0.5), optimiser=optimiser, budget=Budget(steps=40))
     start = attack.parametrisation.start(1, 1, (3, 8, 8), generator=seeded(0))[0]
     found = attack(seen, generator=seeded(0))
     assert bool((start < 0.2).any())
     assert torch.equal(found.images[start < 0.2], start[start < 0.2])
-    assert found.facts["loss"] < 0.6 * float(found.loss_trace[0])
+    assert found.facts["loss"] < 0.5 * float(found.loss_trace[0])
 
 
 class Exploding(nn.Module):

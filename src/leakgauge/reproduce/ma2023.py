@@ -268,7 +268,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             "others do not use.",
             "RLG needs fewer examples than classes and features.",
             "The default, `leakgauge.labels.best`, runs head matching only where the alternating rule leaves doubt.",
-            "The rules of our own were devised on another network (six convolutions) and other batches.",
+            "Our own rules were devised on a network of the same shape as the trained one, with other weights and "
+            "another schedule, and on other batches of the same test images: neither shape nor images are held out.",
         ),
         auxiliary=500,
         **(_COMMON | {"threat_model": "auxiliary"}),

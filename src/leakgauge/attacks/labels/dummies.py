@@ -6,7 +6,6 @@ import torch
 from torch import Generator, Tensor, nn
 
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.types import Batch
 
 
 def dummy_images(observation: UpdateObservation, count: int, *, generator: Generator) -> Tensor:
@@ -26,8 +25,3 @@ def features(observation: UpdateObservation, images: Tensor) -> Tensor:
 def dummy_features(observation: UpdateObservation, count: int, *, generator: Generator) -> Tensor:
     """Of as many random inputs; two at least, for BatchNorm's sake."""
     return features(observation, dummy_images(observation, max(2, count), generator=generator))
-
-
-def head_gradients(observation: UpdateObservation, batch: Batch) -> dict[str, Tensor]:
-    """The update of all parameters that a client would send for a batch, by plain gradient."""
-    return observation.learner.gradient(observation.state, batch)
