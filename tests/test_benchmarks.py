@@ -22,8 +22,8 @@ from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-baseline, labels, memory, quality = (
-    importlib.import_module(name) for name in ("baseline", "labels", "memory", "quality")
+baseline, labels, memory, page, quality = (
+    importlib.import_module(name) for name in ("baseline", "labels", "memory", "page", "quality")
 )
 
 SHAPE = (3, 8, 8)
@@ -402,3 +402,35 @@ def test_the_update_that_is_timed_is_a_clients_and_does_not_hold_its_labels():
     again, same = labels.prepare(7, 20, 12)
     assert torch.equal(true, same)
     assert all(torch.equal(tensor, again.update.params[name]) for name, tensor in seen.update.params.items())
+
+
+# The page of results.
+
+
+def test_the_page_of_results_is_what_the_result_files_say():
+    assert page.PAGE.read_text("utf-8") == page.render(page.load()), "run `python benchmarks/page.py`"
+
+
+def test_every_result_names_the_command_that_made_it_and_no_folder_of_a_machine():
+    for name, result in page.load().items():
+        commands = result.get("commands") or [result["command"]]
+        assert all("reproduce" in one or "benchmarks/" in one or "tradeoff" in one for one in commands), name
+        text = json.dumps(result)
+        assert not any(place in text for place in ("/home/", "/tmp/", "/root/", "/Users/", "unknown")), name
+
+
+def test_the_page_shows_a_missing_number_as_a_dash_never_as_zero():
+    nothing = {"mean": None, "deviation": None, "best": None}
+    row = {
+        "label": "a row",
+        "published": None,
+        "also_published": {},
+        "ours": {"psnr": nothing},
+        "null": {"psnr": nothing},
+        "training": None,
+        "steps": None,
+        "updates": [],
+        "seconds_per_update": 1.0,
+    }
+    result = {"experiment": "x/y", "title": "T", "command": "leakgauge reproduce x/y", "notes": [], "rows": [row]}
+    assert "| a row | – | – | 0 | – | 1 |" in page.render({"x.json": result})

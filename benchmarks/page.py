@@ -1,0 +1,150 @@
+"""Every committed result on one page: published numbers beside ours, quality at equal seconds, speed.
+
+    python benchmarks/page.py                # write docs/results.md
+    python benchmarks/page.py --check        # fail if the page is not what the result files say
+
+The page is made of benchmarks/results/*.json alone, so that no number on it was typed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from leakgauge.files import write_text
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "results.md"
+
+Result = Mapping[str, Any]
+
+_HEAD = """# Results
+
+Made by `python benchmarks/page.py` from the files in `benchmarks/results/`; each holds every victim, every null and
+what the attacker was told. The null is the same attack on an update that has nothing to do with the victim. ± is the
+standard deviation over updates unless said otherwise; a dash means that nothing was published or measured.
+"""
+
+
+def render(results: Mapping[str, Result]) -> str:
+    """The whole page, from results by file name."""
+    parts = [_HEAD]
+    for name, result in sorted(results.items()):
+        make = _reproduction if "experiment" in result else _quality if "summary" in result else _plain_rows
+        parts.append(make(name, result))
+    return "\n".join(parts)
+
+
+def load() -> dict[str, Result]:
+    return {path.name: json.loads(path.read_text("utf-8")) for path in RESULTS.glob("*.json")}
+
+
+def _reproduction(name: str, result: Result) -> str:
+    metrics = list(result["rows"][0]["ours"])
+    columns = ["setting", *(f"{metric}: {column}" for metric in metrics for column in ("published", "ours", "null"))]
+    columns = [column for column in columns if _filled(column, metrics[0], result)]
+    work = ["updates", "steps", "seconds"]
+    rows = []
+    for row in result["rows"]:
+        cells = [row["label"] + _trained(row["training"])]
+        for column in columns[1:]:
+            metric, _, kind = column.partition(": ")
+            cells.append(_published(row, metric, metrics[0]) if kind == "published" else _measured(row[kind][metric]))
+        steps = row["steps"]
+        made = "–" if steps is None else "–".join(str(one) for one in dict.fromkeys(steps))
+        rows.append([*cells, str(len(row["updates"])), made, f"{row['seconds_per_update']:.3g}"])
+    notes = "\n".join(f"- {note}" for note in result["notes"])
+    return f"{_title(result['title'], name, [result['command']])}\n{_table([*columns, *work], rows)}\n{notes}\n"
+
+
+def _filled(column: str, first: str, result: Result) -> bool:
+    metric, _, kind = column.partition(": ")
+    return kind != "published" or any(_published(row, metric, first) != "–" for row in result["rows"])
+
+
+def _published(row: Result, metric: str, first: str) -> str:
+    given = row["published"] if metric == first else row["also_published"].get(metric)
+    if given is None or given["mean"] is None:
+        return "–"
+    spread = "" if given["deviation"] is None else f" ± {given['deviation']:.3g}"
+    return _number(given["mean"]) + spread + (" (s.e.)" if spread and given["spread"] == "standard error" else "")
+
+
+def _measured(one: Result) -> str:
+    if one["mean"] is None:
+        return "–"
+    best = "" if one.get("best") is None else f", best {_number(one['best'])}"
+    return _number(one["mean"]) + ("" if one["deviation"] is None else f" ± {one['deviation']:.2f}") + best
+
+
+def _trained(training: Result | None) -> str:
+    if training is None:
+        return ""
+    accuracy = training["accuracy"]
+    return f"; {training['steps']} training steps" + ("" if accuracy is None else f", accuracy {100 * accuracy:.0f} %")
+
+
+def _quality(name: str, result: Result) -> str:
+    setting, summary = result["setting"], result["summary"]
+    title = f"{setting['model']}: {setting['cpu_seconds']:g} CPU seconds an image, PSNR in dB"
+    rows = []
+    for method in ("baseline", "best"):
+        one = summary[method]
+        spread = f"{one['mean']:.2f} ± {one['std']:.2f}"
+        worst = f"{one['worst']['psnr']:.2f}"
+        rows.append([method, spread, worst, f"{one['mean_to_next_image']:.2f}", f"{one['steps']:.0f}"])
+    gain = summary["best - baseline"]
+    low, high = gain["interval_95"]
+    text = (
+        f"Gain {gain['mean']:.2f} dB (95 % interval {low:.2f} to {high:.2f}), ahead on {gain['images_won']} of "
+        f"{gain['images']} images; on an unrelated gradient ours is at {summary['unrelated gradient']['mean']:.2f} dB.\n"
+    )
+    columns = ["method", "mean", "worst image", "against another image", "steps"]
+    return f"{_title(title, name, result['commands'])}\n{_table(columns, rows)}\n{text}"
+
+
+def _plain_rows(name: str, result: Result) -> str:
+    """Any benchmark whose rows are flat: one column per field."""
+    columns = list(dict.fromkeys(key for row in result["rows"] for key in row))
+    rows = [["–" if row.get(key) is None else _number(row[key]) for key in columns] for row in result["rows"]]
+    title = result.get("title", name.removesuffix(".json").capitalize())
+    return f"{_title(title, name, [result['command']])}\n{_table([key.replace('_', ' ') for key in columns], rows)}"
+
+
+def _title(title: str, name: str, commands: Sequence[str]) -> str:
+    return f"## {title}\n\n`{name}`: " + ", ".join(f"`{command}`" for command in commands) + "\n"
+
+
+def _number(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if value != 0 and abs(value) < 1e-3:
+        return f"{value:.1e}"
+    return f"{value:.3f}" if abs(value) < 2 else f"{value:.2f}"
+
+
+def _table(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    head = list(columns)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="only compare; exit with 1 when the page is out of date")
+    page = render(load())
+    if not parser.parse_args().check:
+        write_text(PAGE, page)
+        return 0
+    if PAGE.read_text("utf-8") != page:
+        print("docs/results.md is not what benchmarks/results/ says; run `python benchmarks/page.py`.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""How the variables move. An optimiser is a state machine: the attack evaluates ``state.candidate``, the optimiser
+answers with the next one. All restarts advance in lockstep, each with its own state."""
+
+from leakgauge.attacks.matching.optimisers.adam import Adam, AdamFamily, Langevin, QuantisedSign, SignedAdam
+from leakgauge.attacks.matching.optimisers.base import Optimiser, OptimiserState
+from leakgauge.attacks.matching.optimisers.curvature import CurvatureMemory
+from leakgauge.attacks.matching.optimisers.lbfgs import LBFGS
+from leakgauge.attacks.matching.optimisers.schedules import CosineDecay, Schedule, StepDecay, WarmUp
+
+__all__ = [
+    "LBFGS",
+    "Adam",
+    "AdamFamily",
+    "CosineDecay",
+    "CurvatureMemory",
+    "Langevin",
+    "Optimiser",
+    "OptimiserState",
+    "QuantisedSign",
+    "Schedule",
+    "SignedAdam",
+    "StepDecay",
+    "WarmUp",
+]

@@ -1,0 +1,43 @@
+"""What an optimiser is to a search."""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from leakgauge.attacks.matching.parametrisations import Box
+
+
+class OptimiserState(Protocol):
+    """``candidate`` is what to evaluate next; ``converged`` has one flag per restart."""
+
+    @property
+    def candidate(self) -> Tensor: ...
+
+    @property
+    def converged(self) -> Tensor: ...
+
+
+State = TypeVar("State", bound=OptimiserState)
+
+
+class Optimiser(Protocol, Generic[State]):
+    def start(self, candidate: Tensor, box: Box | None) -> State: ...
+
+    def advance(self, state: State, loss: Tensor, gradient: Tensor, spent: float) -> State:
+        """The next candidate; ``spent`` is the share of the budget that is used up."""
+
+    def renewed(self, state: State) -> State:
+        """The state when what is minimised changes: losses and slopes from before no longer count."""
+
+
+def project(candidate: Tensor, box: Box | None) -> Tensor:
+    """The nearest point of the box."""
+    if box is None:
+        return candidate
+    low, high = box
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        return candidate.clamp(torch.as_tensor(low).to(candidate), torch.as_tensor(high).to(candidate))
+    return candidate.clamp(low, high)
