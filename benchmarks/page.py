@@ -101,7 +101,7 @@ def _quality(name: str, result: Result) -> str:
     low, high = gain["interval_95"]
     text = (
         f"Gain {gain['mean']:.2f} dB (95 % interval {low:.2f} to {high:.2f}), ahead on {gain['images_won']} of "
-        f"{gain['images']} images; on an unrelated gradient ours is at {summary['unrelated gradient']['mean']:.2f} dB.\n"
+        f"{gain['images']} images; an unrelated gradient gives {summary['unrelated gradient']['mean']:.2f} dB.\n"
     )
     columns = ["method", "mean", "worst image", "against another image", "steps"]
     return f"{_title(title, name, result['commands'])}\n{_table(columns, rows)}\n{text}"
