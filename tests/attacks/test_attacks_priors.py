@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from leakgauge.attacks.matching import (
     Adam,
+    AnisotropicTotalVariation,
     BatchNormStatistics,
     Budget,
     GradientMatching,
@@ -21,7 +22,7 @@ from leakgauge.attacks.matching import (
     Starting,
     TotalVariation,
 )
-from leakgauge.attacks.matching.priors import Absent, SideBySide, bind_all
+from leakgauge.attacks.matching.priors import Absent, SideBySide, SignedTotalVariation, bind_all
 from leakgauge.attacks.matching.registration import registered, rolled, shifts
 from leakgauge.models import Compact, ConvNet, build
 from leakgauge.randomness import seeded
@@ -38,6 +39,18 @@ def client(attacked, examples, *, threat_model="strongest", mode="train", seed=0
     module = build(ConvNet(width=2), SHAPE, 5, seed=0).double()
     batch = examples(3, SHAPE, seed=seed, dtype=torch.float64)
     return attacked(module, batch, threat_model=threat_model, mode=mode), batch
+
+
+# Total variation
+
+
+@pytest.mark.parametrize("prior", [TotalVariation(1.0, 0.0), AnisotropicTotalVariation(1.0), SignedTotalVariation()])
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1)])
+def test_images_one_pixel_high_or_wide_have_a_finite_variation(prior, shape):
+    images = noise(2, 3, 1, *shape).requires_grad_()
+    penalty = prior(images)
+    assert bool(torch.isfinite(penalty).all())
+    assert bool(torch.isfinite(torch.autograd.grad(penalty.sum(), images)[0]).all())
 
 
 # BatchNorm statistics

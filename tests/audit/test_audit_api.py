@@ -63,6 +63,11 @@ def test_five_lines_audit_a_model(tmp_path: Path) -> None:
     assert "<html" in page.read_text()
 
 
+def test_an_audit_without_a_crowd_needs_no_references() -> None:
+    result = audit(references=None, distractors=0)
+    assert result["none"].measurements["psnr"].attack.mean > 100
+
+
 def test_a_result_has_a_row_for_each_defence_and_attack() -> None:
     result = audit(defences=["none", "clipping:max_norm=1"], attacks=["linear_layer", "idlg_labels"])
     assert {(row.defence, row.attack) for row in result.rows} == {

@@ -228,6 +228,36 @@ def test_the_attackers_network_has_no_dropout(examples):
     )
 
 
+class DropsInFunctions(nn.Module):
+    """Dropout where no layer stands for it: as a function, and within attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = nn.functional.dropout(images.flatten(2), 0.5, self.training)
+        tokens = self.attention(tokens, tokens, tokens, need_weights=False)[0]
+        tokens = nn.functional.scaled_dot_product_attention(
+            tokens, tokens, tokens, dropout_p=0.5 if self.training else 0.0
+        )
+        return self.head(nn.functional.dropout1d(tokens, p=0.5, training=self.training).mean(dim=1))
+
+
+def test_the_attackers_network_has_no_dropout_in_functions_either():
+    torch.manual_seed(0)
+    module = DropsInFunctions()
+    images = torch.rand(2, 3, 2, 4, generator=seeded(0))
+    learner, state = learner_and_state(module, mode="train")
+    bare = learner.without_dropout()
+    before = torch.get_rng_state()
+    logits = bare.logits(state.params, state.buffers, images)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.allclose(logits, module.eval()(images))
+    assert not torch.allclose(learner.logits(state.params, state.buffers, images), logits)
+
+
 def test_the_classifier_is_the_linear_layer_that_gives_the_logits():
     for factory in FACTORIES:
         learner, state = learner_and_state(build(factory, SHAPE, 5, seed=0))

@@ -208,7 +208,8 @@ def _round(truth: Batch, references: Tensor | None, distractors: int, classes: i
     _, channels, height, width = truth.images.shape
     needed = distractors + len(truth)
     if references is None:
-        references = reference_images((channels, height, width), needed, generator=generator)
+        enough = max(needed, len(truth) + 1)
+        references = reference_images((channels, height, width), enough, generator=generator)
     if references.ndim != 4 or references.shape[1:] != truth.images.shape[1:] or len(references) < len(truth) + 1:
         raise InvalidCase(
             f"References need the shape of the private images and more than {len(truth)} of them, got "

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn import functional
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.overrides import TorchFunctionMode
 
 from leakgauge.errors import InvalidCase, UnsupportedModel
 from leakgauge.types import Batch, BatchStatistics, ImageShape, ModelState, ParamTree
@@ -50,19 +52,21 @@ class Learner:
     """What every client runs. ``module`` is a private copy without storage; the weights live in ``ModelState``.
 
     ``mode`` is the client's: in "train" BatchNorm uses the batch's own statistics and dropout is active, in "eval"
-    the running statistics. Neither ever writes to a buffer.
+    the running statistics. Neither ever writes to a buffer. With ``dropout`` off, nothing is dropped in either.
     """
 
     module: nn.Module
     loss: LossFunction = cross_entropy
     mode: Mode = "eval"
     gradient_rule: GradientRule = autograd_gradient
+    dropout: bool = True
 
     def logits(self, params: ParamTree, buffers: ParamTree, images: Tensor) -> Tensor:
         if self.mode == "train":
             # A user's own layer may write to its buffers; it gets copies, so that the state stays as it was sent.
             buffers = {name: buffer.clone() for name, buffer in buffers.items()}
-        return functional_call(self.module, {**params, **buffers}, (images,))
+        with nullcontext() if self.dropout or self.mode == "eval" else _NothingDropped():
+            return functional_call(self.module, {**params, **buffers}, (images,))
 
     def objective(self, params: ParamTree, buffers: ParamTree, batch: Batch) -> Tensor:
         return self.loss(self.logits(params, buffers, batch.images), batch.labels)
@@ -79,7 +83,9 @@ class Learner:
         for layer in module.modules():
             if isinstance(layer, _DropoutNd):
                 layer.eval()
-        return replace(self, module=module)
+            elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
+                layer.dropout = 0.0
+        return replace(self, module=module, dropout=False)
 
     def batch_norm_layers(self) -> tuple[str, ...]:
         return tuple(name for name, layer in self.module.named_modules() if _tracks_statistics(layer))
@@ -156,6 +162,27 @@ def _without_storage(module: nn.Module, mode: Mode) -> nn.Module:
             # In train mode the layer then uses the batch's statistics without writing running ones; eval is unaffected.
             layer.track_running_stats = False
     return skeleton
+
+
+class _NothingDropped(TorchFunctionMode):
+    """Dropout that a model calls as a function, which no layer can be asked to leave out."""
+
+    _functions = frozenset(
+        getattr(functional, name)
+        for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+    )
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in self._functions:
+            return args[0] if args else kwargs["input"]
+        if func is functional.scaled_dot_product_attention:
+            # query, key, value, mask, dropout_p, ...
+            args, kwargs = (*args[:4], *((0.0,) if len(args) > 4 else ()), *args[5:]), {**kwargs}
+            kwargs.pop("dropout_p", None)
+        return func(*args, **kwargs)
 
 
 def _tracks_statistics(layer: nn.Module) -> bool:

@@ -48,7 +48,7 @@ class TotalVariation(Prior):
         across = images[..., :-1, 1:] - images[..., :-1, :-1]
         down = images[..., 1:, :-1] - images[..., :-1, :-1]
         lengths = (across.square() + down.square() + self.smoothing).sqrt()
-        return self.weight * lengths.flatten(1).mean(dim=1)
+        return self.weight * _means(lengths)
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,14 @@ class AnisotropicTotalVariation(Prior):
     weight: float = 1e-2
 
     def __call__(self, images: Tensor) -> Tensor:
-        across = (images[..., 1:] - images[..., :-1]).abs().flatten(1).mean(dim=1)
-        down = (images[..., 1:, :] - images[..., :-1, :]).abs().flatten(1).mean(dim=1)
-        return self.weight * (across + down)
+        across = (images[..., 1:] - images[..., :-1]).abs()
+        down = (images[..., 1:, :] - images[..., :-1, :]).abs()
+        return self.weight * (_means(across) + _means(down))
+
+
+def _means(differences: Tensor) -> Tensor:
+    """For each restart; 0 where an image is one pixel wide or high and has no neighbours to differ from."""
+    return differences.flatten(1).sum(dim=1) / max(1, differences[0].numel())
 
 
 @dataclass(frozen=True)
