@@ -7,7 +7,7 @@ from typing import Any
 
 from leakgauge.attacks.adaptive import adaptive
 from leakgauge.attacks.analytic import FullyConnected, LinearLayer
-from leakgauge.attacks.federated import epoch_copies, local_step_search, surrogate
+from leakgauge.attacks.federated import epoch_copies, local_step_search, midway, surrogate
 from leakgauge.attacks.labels import (
     IDLG,
     ILRG,
@@ -72,6 +72,7 @@ ATTACKS: Table = {
     "grad_inversion": grad_inversion,
     "stepwise": stepwise,
     "surrogate": surrogate,
+    "midway": midway,
     "epoch_copies": epoch_copies,
     "local_step_search": local_step_search,
     "best_labels": best_labels,

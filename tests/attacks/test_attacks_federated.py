@@ -17,11 +17,13 @@ from leakgauge.attacks.federated import (
     EpochCopies,
     FedAvgOnCopies,
     LocalStepSearch,
+    MidwayMatching,
     PermutationInvariant,
     SurrogateMatching,
     epoch_copies,
     local_step_search,
     merged,
+    midway,
     surrogate,
 )
 from leakgauge.attacks.matching import Cosine, StraightLine, inverting_gradients, quasi_newton
@@ -35,7 +37,7 @@ from leakgauge.types import Batch, Outcome, Reconstruction
 
 SHAPE = (3, 8, 8)
 SMOOTH = Compact(width=6)
-WRAPPERS = [SurrogateMatching, EpochCopies, LocalStepSearch]
+WRAPPERS = [SurrogateMatching, MidwayMatching, EpochCopies, LocalStepSearch]
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +161,51 @@ def test_the_surrogate_brings_a_photograph_back_without_any_hyper_parameter(modu
     assert psnr(found, photographs[:1]) > 25
 
 
-def test_the_surrogate_can_be_interrupted(module, photographs, attacked):
+@pytest.mark.parametrize("epochs", [2, 4])
+def test_the_gradient_midway_is_off_the_path_by_the_square_of_its_length_and_that_at_its_start_by_its_length(
+    epochs, module, photographs, attacked
+):
+    def angle(learning_rate: float, position: float | None) -> float:
+        seen = attacked(module, photographs, local_update=FedAvg(epochs, 2, learning_rate))
+        attack = MidwayMatching(quasi_newton(steps=1), position)
+        problem = attack.search([seen], generator=seeded(0)).problems[0]
+        there = seen.learner.gradient(problem.state, photographs)
+        return float(Cosine()(there, seen.update.params)) ** 0.5  # up to a factor
+
+    assert angle(0.02, 0.0) / angle(0.01, 0.0) == pytest.approx(2, rel=0.1)
+    assert angle(0.02, None) / angle(0.01, None) == pytest.approx(4, rel=0.1)
+    assert angle(0.01, None) < angle(0.01, 0.5)
+
+
+def test_midway_matching_takes_the_middle_where_the_number_of_steps_is_hidden(module, photographs, attacked):
     seen = attacked(module, photographs, local_update=FedAvg(2, 1, 0.1))
-    attack = SurrogateMatching(quasi_newton(steps=6))
+    blind = MidwayMatching(quasi_newton(steps=4))(replace(seen, local_update=None), generator=seeded(0))
+    assert equal(blind, MidwayMatching(quasi_newton(steps=4), 0.5)(seen, generator=seeded(0)))
+
+
+def test_midway_matching_leaves_a_single_gradient_as_it_is(module, photographs, attacked):
+    seen = attacked(module, photographs, local_update=FedSGD())
+    inner = quasi_newton(steps=4)
+    assert equal(MidwayMatching(inner)(seen, generator=seeded(0)), inner(seen, generator=seeded(0)))
+
+
+def test_midway_matching_keeps_a_known_defence(module, photographs, attacked):
+    seen = attacked(module, photographs, local_update=FedAvg(2, 1, 0.1), defence=Pruning(0.5))
+    search = MidwayMatching(quasi_newton(steps=2)).search([seen], generator=seeded(0))
+    assert search.problems[0].client() == (FedSGD(), (Pruning(0.5),))
+
+
+def test_midway_matching_brings_a_photograph_back_without_any_hyper_parameter(module, photographs, attacked):
+    seen = attacked(module, photographs[:1], local_update=FedAvg(5, 1, 0.02))
+    blind = replace(seen, local_update=None)
+    found = MidwayMatching(quasi_newton(tv_weight=1e-5, steps=60))(blind, generator=seeded(0))
+    assert psnr(found, photographs[:1]) > 25
+
+
+@pytest.mark.parametrize("wrapper", [SurrogateMatching, MidwayMatching])
+def test_one_gradient_on_the_way_can_be_interrupted(wrapper, module, photographs, attacked):
+    seen = attacked(module, photographs, local_update=FedAvg(2, 1, 0.1))
+    attack = wrapper(quasi_newton(steps=6))
     search = attack.search([seen], generator=seeded(0))
     for _ in range(3):
         search.step()
@@ -344,7 +388,7 @@ def test_trials_and_full_run_keep_to_a_budget_together(module, photographs, atta
     assert Budget(seconds=1).now() - begun < 5
 
 
-# All three
+# All of them
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
@@ -356,12 +400,12 @@ def test_a_defended_client_of_several_epochs_is_attacked(wrapper, local_update, 
     assert found.images.shape == photographs.images.shape
 
 
-@pytest.mark.parametrize("wrapper", [SurrogateMatching, EpochCopies])
+@pytest.mark.parametrize("wrapper", [SurrogateMatching, MidwayMatching, EpochCopies])
 def test_another_budget_is_that_of_the_attack_inside(wrapper):
     assert wrapper(quasi_newton()).with_budget(Budget(seconds=7)) == wrapper(quasi_newton(seconds=7))
 
 
-@pytest.mark.parametrize("recipe", [surrogate, epoch_copies, local_step_search])
+@pytest.mark.parametrize("recipe", [surrogate, midway, epoch_copies, local_step_search])
 def test_a_recipe_takes_steps_seconds_and_an_optimiser(recipe):
     assert recipe(steps=7, optimiser="lbfgs").attack == quasi_newton(steps=7)
     assert recipe(steps=7, tv_weight=0.1, restarts=2).attack == inverting_gradients(0.1, steps=7, restarts=2)

@@ -2,17 +2,20 @@
 
 from leakgauge.attacks.federated.epoch_copies import EpochCopies, FedAvgOnCopies, PermutationInvariant, merged
 from leakgauge.attacks.federated.local_step_search import LocalStepSearch
-from leakgauge.attacks.federated.recipes import epoch_copies, local_step_search, surrogate
+from leakgauge.attacks.federated.midway_matching import MidwayMatching
+from leakgauge.attacks.federated.recipes import epoch_copies, local_step_search, midway, surrogate
 from leakgauge.attacks.federated.surrogate_matching import SurrogateMatching
 
 __all__ = [
     "EpochCopies",
     "FedAvgOnCopies",
     "LocalStepSearch",
+    "MidwayMatching",
     "PermutationInvariant",
     "SurrogateMatching",
     "epoch_copies",
     "local_step_search",
     "merged",
+    "midway",
     "surrogate",
 ]

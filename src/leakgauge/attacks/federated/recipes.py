@@ -11,6 +11,7 @@ from typing import Literal
 
 from leakgauge.attacks.federated.epoch_copies import EpochCopies, PermutationInvariant
 from leakgauge.attacks.federated.local_step_search import LocalStepSearch
+from leakgauge.attacks.federated.midway_matching import MidwayMatching
 from leakgauge.attacks.federated.surrogate_matching import SurrogateMatching
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.published import inverting_gradients, quasi_newton
@@ -34,6 +35,17 @@ def surrogate(
     here, and moves the position at the rate of the pixels, not at its own.
     """
     return SurrogateMatching(_inner(optimiser, tv_weight, steps, restarts, seconds))
+
+
+def midway(
+    tv_weight: float = 1e-3,
+    steps: int | None = 1000,
+    restarts: int = 1,
+    seconds: float | None = None,
+    optimiser: OptimiserName = "signed_adam",
+) -> MidwayMatching:
+    """The gradient in the middle of the client's way: as `surrogate`, with the position fixed and steps cheaper."""
+    return MidwayMatching(_inner(optimiser, tv_weight, steps, restarts, seconds))
 
 
 def epoch_copies(
