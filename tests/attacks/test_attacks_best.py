@@ -15,6 +15,7 @@ from leakgauge.attacks.matching import LBFGS, FrozenDifference, SignedAdam
 from leakgauge.attacks.matching.best import Best, family_of
 from leakgauge.data import Photos
 from leakgauge.models import MLP, Compact, ConvNet, LeNet, ResNet, build
+from leakgauge.protocol import FedAvg, FedSGD
 from leakgauge.randomness import seeded
 
 SHAPE = (3, 16, 16)
@@ -91,3 +92,21 @@ def test_the_unknown_pixels_of_an_update_of_noise_stay_unknown(attacked, example
     seen = replace(seen, update=replace(seen.update, params=noise))
     found = best(steps=30)(seen, generator=seeded(0))
     assert float((found.images - batch.images).square().mean()) > 1e-2
+
+
+@pytest.mark.parametrize(("learning_rate", "simplified"), [(1e-4, True), (0.5, False)])
+def test_many_short_steps_are_taken_as_one_gradient_and_long_ones_are_not(
+    learning_rate, simplified, attacked, examples
+):
+    seen = attacked(
+        build(Compact(width=3), SHAPE, 5, seed=0), examples(4, SHAPE), local_update=FedAvg(3, 2, learning_rate)
+    )
+    search = best(steps=2).search([seen], generator=seeded(0))
+    client, _ = search.problems[0].client()
+    assert isinstance(client, FedSGD if simplified else FedAvg)
+    assert ("local steps" in search.run()[0].facts) == simplified
+
+
+def test_a_single_gradient_is_never_moved(attacked, examples):
+    seen = attacked(build(Compact(width=3), SHAPE, 5, seed=0), examples(2, SHAPE))
+    assert best().simplified([seen]) == [seen]

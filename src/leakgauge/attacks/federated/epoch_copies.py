@@ -12,8 +12,8 @@ from torch.nn.functional import conv2d, gelu
 
 from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.federated.clients import exchanged, innermost
 from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching.clients import exchanged, innermost
 from leakgauge.attacks.matching.priors import Prior
 from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.errors import InvalidCase

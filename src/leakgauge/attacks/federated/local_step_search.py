@@ -10,8 +10,8 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.base import Progress, Tick, finite_update, silent
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.federated.clients import exchanged, innermost
 from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching.clients import exchanged, innermost
 from leakgauge.attacks.matching.objectives import Euclidean, Objective
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.local_update import FedAvg

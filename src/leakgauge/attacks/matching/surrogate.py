@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import torch
 
 from leakgauge import params as tree
+from leakgauge.attacks.matching.clients import exchanged, innermost
+from leakgauge.attacks.matching.objectives import Cosine
 from leakgauge.protocol.learner import Learner
-from leakgauge.protocol.local_update import LocalUpdate
+from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.randomness import seeded
 from leakgauge.types import Batch, ModelState, ParamTree
+
+_STRAIGHT = 1e-3
+"""A path counts as straight when the gradients at its ends point the same way up to this 1 - cos."""
 
 
 @dataclass(frozen=True)
@@ -30,3 +39,47 @@ class StraightLine(LocalUpdate):
     @staticmethod
     def halfway(state: ModelState, observed: ParamTree, position: float) -> ModelState:
         return ModelState(tree.add(state.params, observed, scale=-position), state.buffers)
+
+
+def as_one_gradient(observation: UpdateObservation, position: float | None = None) -> UpdateObservation:
+    """The update of many local steps as that of one gradient on all images, in direction.
+
+    The mean of T gradients at equal steps along a path is that at the mean of their places, (T - 1) / 2T of the way,
+    up to second order in its length: half of it for many steps, and where their number is not disclosed. A client that
+    is known to send a single gradient stays as it is.
+    """
+    disclosed = observation.local_update
+    client = None if disclosed is None else innermost(disclosed)
+    if isinstance(client, FedSGD):
+        return observation
+    if position is None:
+        steps = _local_steps(client, observation.num_examples)
+        position = 0.5 if steps is None else (steps - 1) / (2 * steps)
+    return replace(
+        observation,
+        state=StraightLine.halfway(observation.state, observation.update.params, position),
+        local_update=FedSGD() if disclosed is None else exchanged(disclosed, FedSGD()),
+    )
+
+
+def nearly_straight(observation: UpdateObservation) -> bool:
+    """Whether a known FedAvg client came so little far that one gradient says what its steps do.
+
+    Told by the gradients of noise at both ends of its way, which the server can compute.
+    """
+    disclosed, count = observation.local_update, observation.num_examples
+    client = None if disclosed is None else innermost(disclosed)
+    if not isinstance(client, FedAvg) or count is None:
+        return False
+    learner, state = observation.learner, observation.state
+    generator = seeded(0, "stand-ins")
+    images = torch.rand(max(2, count), *observation.image_shape, generator=generator).to(state.device, state.dtype)
+    classes = learner.num_classes(state, observation.image_shape)
+    labels = torch.randint(classes, (len(images),), generator=generator).to(state.device)
+    ends = [StraightLine.halfway(state, observation.update.params, place) for place in (0.0, 1.0)]
+    first, last = (learner.gradient(end, Batch(images, labels)) for end in ends)
+    return bool(Cosine()(first, last) < _STRAIGHT)
+
+
+def _local_steps(client: LocalUpdate | None, num_examples: int | None) -> int | None:
+    return len(client.batches(num_examples)) if isinstance(client, FedAvg) and num_examples is not None else None
