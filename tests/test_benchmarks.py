@@ -22,8 +22,8 @@ from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-baseline, labels, memory, quality = (
-    importlib.import_module(name) for name in ("baseline", "labels", "memory", "quality")
+baseline, encryption, labels, memory, quality = (
+    importlib.import_module(name) for name in ("baseline", "encryption", "labels", "memory", "quality")
 )
 
 SHAPE = (3, 8, 8)
@@ -402,3 +402,18 @@ def test_the_update_that_is_timed_is_a_clients_and_does_not_hold_its_labels():
     again, same = labels.prepare(7, 20, 12)
     assert torch.equal(true, same)
     assert all(torch.equal(tensor, again.update.params[name]) for name, tensor in seen.update.params.items())
+
+
+# Encryption.
+
+
+def test_the_loop_and_the_vectorised_encryption_make_the_same_encodings(tmp_path, capsys):
+    file = tmp_path / "encryption.json"
+    words = ["--images", "40", "--loop", "5", "--rounds", "1", "--threads", "1", "--patches", "0", "--no-training"]
+    encryption.main([*words, "--out", str(file)])
+    result = json.loads(file.read_text())
+    assert result["command"].endswith("--rounds 1 --threads 1 --no-training")
+    loops = [row for row in result["rows"] if row["what"].startswith("loop")]
+    assert [row["measured_on"] for row in loops] == [5, 5]
+    assert all(row["difference"] < 1e-6 for row in loops)
+    assert "times_slower" in capsys.readouterr().out
