@@ -22,8 +22,8 @@ from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-baseline, labels, memory, page, quality = (
-    importlib.import_module(name) for name in ("baseline", "labels", "memory", "page", "quality")
+baseline, encryption, labels, memory, page, quality = (
+    importlib.import_module(name) for name in ("baseline", "encryption", "labels", "memory", "page", "quality")
 )
 
 SHAPE = (3, 8, 8)
@@ -434,3 +434,18 @@ def test_the_page_shows_a_missing_number_as_a_dash_never_as_zero():
     }
     result = {"experiment": "x/y", "title": "T", "command": "leakgauge reproduce x/y", "notes": [], "rows": [row]}
     assert "| a row | – | – | 0 | – | 1 |" in page.render({"x.json": result})
+
+
+# Encryption.
+
+
+def test_the_loop_and_the_vectorised_encryption_make_the_same_encodings(tmp_path, capsys):
+    file = tmp_path / "encryption.json"
+    words = ["--images", "40", "--loop", "5", "--rounds", "1", "--threads", "1", "--patches", "0", "--no-training"]
+    encryption.main([*words, "--out", str(file)])
+    result = json.loads(file.read_text())
+    assert result["command"].endswith("--rounds 1 --threads 1 --no-training")
+    loops = [row for row in result["rows"] if row["what"].startswith("loop")]
+    assert [row["measured_on"] for row in loops] == [5, 5]
+    assert all(row["difference"] < 1e-6 for row in loops)
+    assert "times_slower" in capsys.readouterr().out

@@ -41,6 +41,7 @@ from leakgauge.data import Cifar10, Cifar100, Digits, ImageFolder, Mnist, Npz, P
 from leakgauge.defences import (
     DPSGD,
     Clipping,
+    CrossInstaHide,
     GaussianNoise,
     InstaHide,
     LaplaceNoise,
@@ -50,6 +51,7 @@ from leakgauge.defences import (
     SecureAggregation,
     Soteria,
 )
+from leakgauge.encryption import CrossDataset, InsideDataset, Mixup
 from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelCounts, LabelExistence, LabelRecall
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
@@ -100,10 +102,13 @@ DEFENCES: Table = {
     "clipping": Clipping,
     "mixup": MixUp,
     "instahide": InstaHide,
+    "instahide_cross": CrossInstaHide,
     "soteria": Soteria,
     "dpsgd": DPSGD,
     "secure_aggregation": SecureAggregation,
 }
+
+SCHEMES: Table = {"mixup": Mixup, "inside": InsideDataset, "cross": CrossDataset}
 
 LOCAL_UPDATES: Table = {"fedsgd": FedSGD, "fedavg": FedAvg}
 
@@ -142,6 +147,7 @@ METRICS: Table = {
 CATALOGUE: Mapping[str, Table] = {
     "attacks": ATTACKS,
     "defences": DEFENCES,
+    "schemes": SCHEMES,
     "local_updates": LOCAL_UPDATES,
     "models": MODELS,
     "datasets": DATASETS,

@@ -11,12 +11,13 @@ import pytest
 import leakgauge
 
 PACKAGE = Path(leakgauge.__file__).parent
-# `types <- params <- protocol <- {defences | attacks | metrics | models | data | utility} <- catalogue <- audit ...`
-FOUNDATION = {"types", "params", "errors", "files", "randomness", "version"}
+# types <- params <- protocol <- encryption <- {defences | attacks | metrics | models | data | utility} <- catalogue ...
+FOUNDATION = {"types", "params", "errors", "files", "randomness", "structural_similarity", "version"}
 ALLOWED = {
     "protocol": FOUNDATION | {"protocol"},
-    "attacks": FOUNDATION | {"protocol", "attacks"},
-    "defences": FOUNDATION | {"protocol", "defences"},
+    "encryption": FOUNDATION | {"protocol", "encryption"},
+    "attacks": FOUNDATION | {"protocol", "encryption", "attacks"},
+    "defences": FOUNDATION | {"protocol", "encryption", "defences"},
     "metrics": FOUNDATION | {"protocol", "metrics"},
     "data": FOUNDATION | {"protocol", "data"},
     "models": FOUNDATION | {"protocol", "models"},

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from leakgauge.data import ImageFolder
+from leakgauge.data import ImageFolder, Pictures
 from leakgauge.errors import InvalidCase, InvalidFile
 
 
@@ -178,3 +178,19 @@ def test_subfolders_beside_loose_images_are_refused(tmp_path: Path) -> None:
 def test_a_size_below_one_is_refused() -> None:
     with pytest.raises(InvalidCase, match=r"cannot be 0 pixels wide; pass a `size` of at least 1"):
         ImageFolder("f", size=0)
+
+
+def test_pictures_are_whole_and_from_every_depth_in_order_of_path(tmp_path: Path) -> None:
+    save(tmp_path / "b.png", picture(7, 5, seed=1))
+    save(tmp_path / "a" / "deep" / "c.png", picture(3, 4, seed=2))
+    (tmp_path / "readme.txt").write_text("not an image")
+    found = Pictures(tmp_path)
+    assert [tuple(image.shape) for image in found] == [(3, 4, 3), (3, 5, 7)]
+    assert torch.equal(
+        (found[1] * 255).round().byte(), torch.from_numpy(np.array(picture(7, 5, seed=1))).permute(2, 0, 1)
+    )
+    assert len(found[:1]) == 1
+    assert Pictures(tmp_path, greyscale=True)[0].shape == (1, 4, 3)
+    (tmp_path / "b.png").write_bytes(b"no picture")
+    with pytest.raises(InvalidFile, match=r"b\.png is not an image"):
+        Pictures(tmp_path)[1]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 
 from leakgauge.config import build_defence
-from leakgauge.defences import InstaHide, MixUp, Pruning, SecureAggregation, chain
+from leakgauge.defences import CrossInstaHide, InstaHide, MixUp, Pruning, SecureAggregation, chain
 from leakgauge.errors import InvalidCase
+from leakgauge.files import write_tensors
 from leakgauge.models import Compact, ConvNet, build
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD, Transformed, learner_and_state
 from leakgauge.protocol.encoding import Encoding, stacked
@@ -203,3 +204,27 @@ def test_clients_behind_an_aggregate_mix_their_own_images(examples):
 def test_a_mixing_client_is_a_transformed_client():
     # So that every attack finds the algorithm inside, and matches by the route it would take without the defence.
     assert MixUp()(FedSGD()) == Transformed(FedSGD(), MixUp())
+
+
+def test_cross_dataset_encodings_are_the_batch_and_public_images_with_labels_of_the_batch_alone(examples, tmp_path):
+    batch, public = examples(5, SHAPE, dtype=torch.float64), torch.ones(7, *SHAPE)
+    file = tmp_path / "public.safetensors"
+    write_tensors(file, {"images": public})
+    defence = CrossInstaHide(4, public=str(file))
+    assert build_defence(f"instahide_cross:k=4,public='{file}'") == defence
+    found = mixed(defence, batch)
+    own = found.mixing.coefficients.sum(dim=1)
+    assert float(own.min()) >= 0.3
+    torch.testing.assert_close(found.batch.labels, found.mixing.mix(one_hot(batch.labels, 5).double()))
+    mixture = found.mixing.mix(batch.images) + (1 - own).view(-1, 1, 1, 1)
+    torch.testing.assert_close((found.batch.images - 0.5).abs(), (mixture - 0.5).abs())
+    assert found.mixing.signed
+    assert found.mixing.indices[:, 0].tolist() == list(range(5))
+
+
+def test_cross_dataset_without_its_public_images_is_refused(examples):
+    with pytest.raises(InvalidCase, match="name their file in its option `public`"):
+        mixed(CrossInstaHide(4), examples(5, SHAPE))
+    assert torch.equal(
+        mixed(CrossInstaHide(2), examples(5, SHAPE)).batch.images, mixed(InstaHide(2), examples(5, SHAPE)).batch.images
+    )

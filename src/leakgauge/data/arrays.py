@@ -17,6 +17,7 @@ from leakgauge.data.datasets import Dataset, split_every_fifth
 from leakgauge.data.files import find_required, require_root
 from leakgauge.data.pixels import from_bytes, from_labels
 from leakgauge.errors import InvalidFile
+from leakgauge.files import read_tensors
 from leakgauge.types import Batch
 
 CHANNELS = (1, 3)
@@ -62,6 +63,16 @@ def read_batch(path: Path) -> Batch:
         raise InvalidFile(f"{path} has no array 'labels'; save the class number of each image under that name.")
     labels, _ = _labels(arrays, ("",), [len(images)], path)
     return Batch(images, labels[0])
+
+
+def read_images(path: Path) -> Tensor:
+    """The ``images`` of an .npz or .safetensors file, n c h w in [0, 1], without labels."""
+    if path.suffix == ".safetensors":
+        arrays: Arrays = {name: tensor.numpy() for name, tensor in read_tensors(path)[0].items() if name == "images"}
+        return _images(arrays, "images", path)
+    if not path.is_file():
+        raise InvalidFile(f"There is no file {path}; check the path.")
+    return _images(_load(path), "images", path)
 
 
 def _load(path: Path) -> Arrays:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
 
 from leakgauge.data.datasets import Dataset, split_every_fifth
 from leakgauge.data.files import require_root
@@ -75,7 +78,50 @@ def _images(paths: Iterable[Path]) -> list[Path]:
     return [path for path in paths if path.suffix.lower() in SUFFIXES and path.is_file()]
 
 
+class Pictures(Sequence[Tensor]):
+    """The image files in a folder and below it, whole: c h w in [0, 1], each read when it is asked for."""
+
+    def __init__(self, folder: Path, *, greyscale: bool = False) -> None:
+        self.paths = sorted(_below(folder))
+        if not self.paths:
+            raise InvalidFile(
+                f"{folder} holds no images; add files ending in {', '.join(SUFFIXES)}, or name another folder."
+            )
+        self.greyscale = greyscale
+        # A few, for folders of a few large photographs.
+        self._read = lru_cache(maxsize=16)(lambda path: from_bytes(to_bytes(open_upright(path, greyscale))))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Tensor]: ...
+
+    def __getitem__(self, index: int | slice) -> Tensor | list[Tensor]:
+        paths = self.paths[index]
+        return [self._read(path) for path in paths] if isinstance(paths, list) else self._read(paths)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    entries = _entries(folder)
+    yield from _images(entries)
+    for entry in entries:
+        if entry.is_dir():
+            yield from _below(entry)
+
+
 def _read(path: Path, size: int, greyscale: bool) -> NDArray[np.uint8]:
+    upright = open_upright(path, greyscale)
+    side = min(upright.size)
+    left, top = (upright.width - side) // 2, (upright.height - side) // 2
+    return to_bytes(resize(upright.crop((left, top, left + side, top + side)), height=size, width=size))
+
+
+def open_upright(path: Path, greyscale: bool) -> Image.Image:
+    """An image file as the camera was held, in 8 bits; a sentence if it cannot be read or should not be."""
     try:
         with warnings.catch_warnings():
             # Pillow only warns of an image large enough to exhaust memory when unpacked.
@@ -86,7 +132,7 @@ def _read(path: Path, size: int, greyscale: bool) -> NDArray[np.uint8]:
                     raise InvalidFile(
                         f"{path} has pixels of mode {image.mode}, not of 8 bits; convert it to 8-bit colour."
                     )
-                upright = ImageOps.exif_transpose(image).convert("L" if greyscale else "RGB")
+                return ImageOps.exif_transpose(image).convert("L" if greyscale else "RGB")
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise InvalidFile(f"{path} is too large to unpack safely ({error}); shrink it or remove it.") from error
     except UnidentifiedImageError as error:
@@ -96,6 +142,3 @@ def _read(path: Path, size: int, greyscale: bool) -> NDArray[np.uint8]:
     except Exception as error:
         # Pillow's decoders raise whatever their parsing runs into, from `OSError` to `struct.error`.
         raise InvalidFile(f"{path} is damaged ({error}); replace it or remove it.") from error
-    side = min(upright.size)
-    left, top = (upright.width - side) // 2, (upright.height - side) // 2
-    return to_bytes(resize(upright.crop((left, top, left + side, top + side)), height=size, width=size))

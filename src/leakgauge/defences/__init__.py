@@ -4,7 +4,7 @@ from leakgauge.defences.accounting import epsilon
 from leakgauge.defences.base import Chain, Defence, NoDefence, chain
 from leakgauge.defences.clipping import Clipping
 from leakgauge.defences.dpsgd import DPSGD
-from leakgauge.defences.mixing import InstaHide, Mixer, MixUp
+from leakgauge.defences.mixing import CrossInstaHide, InstaHide, Mixer, MixUp
 from leakgauge.defences.noise import GaussianNoise, LaplaceNoise
 from leakgauge.defences.pruning import Pruning
 from leakgauge.defences.secure_aggregation import SecureAggregation
@@ -14,6 +14,7 @@ __all__ = [
     "DPSGD",
     "Chain",
     "Clipping",
+    "CrossInstaHide",
     "Defence",
     "GaussianNoise",
     "InstaHide",

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
+from leakgauge.encryption.coefficients import anchored, bounded, check_bound
+from leakgauge.encryption.keys import SeededKeys
+from leakgauge.encryption.public_patches import read_public
+from leakgauge.encryption.schemes import CrossDataset, Mixup, apply, check_images
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import CENTRE, Encoding, Mixing
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import UpdateTransform
 from leakgauge.types import Batch, ModelState, ParamTree
-
-_DRAWS = 1000
-"""Tries after which a bound on the coefficients counts as out of reach."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +33,7 @@ class Mixer(UpdateTransform):
     largest: float = 0.65
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise InvalidCase(f"{self._name}(k=...) must be at least 1, got {self.k}; it is how many images are mixed.")
-        if not (1 / self.k < self.largest <= 1 or self.k == self.largest == 1):
-            raise InvalidCase(
-                f"{self._name}(largest=...) must lie above 1/k = {1 / self.k:.3g} and be at most 1, got {self.largest};"
-                " the coefficients sum to 1."
-            )
+        check_bound(self._name, self.k, self.largest)
 
     @abstractmethod
     def mask(self, images: Tensor, *, generator: Generator) -> Tensor:
@@ -63,19 +59,9 @@ class Mixer(UpdateTransform):
     def draw(self, num_examples: int, *, generator: Generator) -> Mixing:
         """k distinct images for each encoding, its own first, and coefficients ~ Dirichlet(3, 1, ..., 1) | max <= c."""
         order = torch.rand(num_examples, num_examples, generator=generator).fill_diagonal_(2.0)
-        coefficients = torch.full((num_examples, self.k), math.inf, dtype=torch.float64)
-        for _ in range(_DRAWS):
-            refused = coefficients.amax(dim=1) > self.largest
-            if not bool(refused.any()):
-                return Mixing(coefficients, order.topk(self.k, dim=1).indices, self.flips_signs)
-            # Normalised Gamma variables; Gamma(3) is the sum of three exponential ones.
-            waits = -torch.rand(num_examples, self.k + 2, generator=generator, dtype=torch.float64).log()
-            gammas = torch.cat([waits[:, :3].sum(dim=1, keepdim=True), waits[:, 3:]], dim=1)
-            coefficients[refused] = (gammas / gammas.sum(dim=1, keepdim=True))[refused]
-        raise InvalidCase(
-            f"{self._name}(k={self.k}, largest={self.largest}) leaves hardly any coefficients to choose from; raise "
-            "`largest`."
-        )
+        draws = SeededKeys(generator).uniform
+        coefficients = bounded(anchored, draws, num_examples, self.k, largest=self.largest)
+        return Mixing(coefficients, order.topk(self.k, dim=1).indices, self.flips_signs)
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
         _, channels, height, width = batch.images.shape
@@ -132,3 +118,47 @@ class InstaHide(Mixer):
     def mask(self, images: Tensor, *, generator: Generator) -> Tensor:
         flipped = (torch.rand(images.shape, generator=generator) < self.flip).to(images.device)
         return torch.where(flipped, 2 * CENTRE - images, images)
+
+
+@dataclass(frozen=True)
+class CrossInstaHide(InstaHide):
+    """InstaHide of ``private`` images of the batch and k - private of a public set [Huang et al., 2020, section 3.2].
+
+    ``public`` is a file of `leakgauge instahide public`. Coefficients are uniform, normalised and drawn until the
+    private ones sum to ``least_private``; labels hold only those. With k <= private nothing public is mixed in.
+    """
+
+    public: str = ""
+    private: int = 2
+    least_private: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.private < 1:
+            raise InvalidCase(f"{self._name}(private=...) must be at least 1, got {self.private}.")
+        if self.private < self.k:
+            self._scheme()
+
+    def mix(self, batch: Batch, *, classes: int, generator: Generator) -> Encoding:
+        if self.k <= self.private:
+            return super().mix(batch, classes=classes, generator=generator)
+        if not self.public:
+            raise InvalidCase(f"{self._name} mixes in public images; name their file in its option `public`.")
+        public, keys = _public_images(self.public).to(batch.images), SeededKeys(generator)
+        check_images(batch.images, public)
+        mixing = self._scheme().draw(len(batch), len(public), keys=keys)
+        unmasked = Mixup(self.k, self.largest, public=self.k - self.private)
+        mixed, _ = apply(unmasked, mixing, batch, classes=classes, public=public, keys=keys)
+        images = self.mask(mixed.images, generator=generator)
+        coefficients, indices = mixing.coefficients[:, : self.private], mixing.indices[:, : self.private]
+        # Of what is public, nobody is told how it was mixed.
+        own = Mixing(coefficients.to(images), indices.to(images.device), self.flips_signs)
+        return Encoding(Batch(images, mixed.labels), own)
+
+    def _scheme(self) -> CrossDataset:
+        return CrossDataset(self.k, self.largest, self.private, self.least_private)
+
+
+@lru_cache(maxsize=1)
+def _public_images(file: str) -> Tensor:
+    return read_public(Path(file))

@@ -1,0 +1,49 @@
+"""The command line: thin, so that everything it does can be done from Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+import typer
+
+from leakgauge.cli import audit, instahide, invert, labels, listing, report, reproduce, tradeoff, train
+from leakgauge.cli.output import refuse, stderr
+from leakgauge.errors import LeakGaugeError
+
+app = typer.Typer(
+    help="Measure what a federated-learning update gives away, and which defence stops it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(audit.audit)
+app.command()(invert.invert)
+app.command()(labels.labels)
+app.command()(train.train)
+app.command()(tradeoff.tradeoff)
+app.command()(report.report)
+app.command("list")(listing.list_)
+app.command()(reproduce.reproduce)
+app.add_typer(instahide.group, name="instahide")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    command = typer.main.get_command(app)
+    try:
+        # Not `app()`, which answers a wrong option with a box of several lines and Ctrl-C with silence.
+        with command.make_context("leakgauge", words) as context:
+            command.invoke(context)
+    except LeakGaugeError as error:
+        refuse(str(error))
+    except click.UsageError as error:
+        refuse(f"{error.format_message()} See `{error.ctx.command_path if error.ctx else 'leakgauge'} --help`.")
+    except click.exceptions.Exit as wanted:
+        sys.exit(wanted.exit_code)
+    except KeyboardInterrupt:
+        stderr().print("[yellow]Stopped before the first result; run the same command to resume.[/]", soft_wrap=True)
+        sys.exit(130)
+    sys.exit(0)

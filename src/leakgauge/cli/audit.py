@@ -1,0 +1,83 @@
+"""``leakgauge audit``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from leakgauge.cli.limits import check_limits, limits_of
+from leakgauge.cli.options import BudgetOption, JsonFlag, LimitOption, OutOption, SecondsOption, SeedOption
+from leakgauge.cli.output import finish, stderr
+
+
+def audit(
+    config: Annotated[Path | None, typer.Argument(help="A .toml or .json plan; options override it.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="photos, digits, cifar10, npz:file='x.npz', ...")] = None,
+    data_root: Annotated[str | None, typer.Option(help="Folder that holds the dataset's files.")] = None,
+    model: Annotated[str | None, typer.Option(help="A catalogue model, or package.module:factory.")] = None,
+    state: Annotated[str | None, typer.Option(help="Weights of the model, as .safetensors.")] = None,
+    train_steps: Annotated[int | None, typer.Option(help="Train the model this much first.")] = None,
+    mode: Annotated[str | None, typer.Option(help="The client's mode: eval or train (BatchNorm, dropout).")] = None,
+    local_update: Annotated[str | None, typer.Option(help="fedsgd, or fedavg:epochs=1,batch_size=2,...")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Private images per update.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How many updates, each of other images.")] = None,
+    defence: Annotated[list[str] | None, typer.Option(help="Repeatable; join with + to combine.")] = None,
+    attack: Annotated[list[str] | None, typer.Option(help="Repeatable.")] = None,
+    threat_model: Annotated[str | None, typer.Option(help="What the attacker knows; see `leakgauge list`.")] = None,
+    budget: BudgetOption = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps of each attack.")] = None,
+    seconds: SecondsOption = None,
+    distractors: Annotated[int | None, typer.Option(help="Size of the crowd an original is picked from.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    seed: SeedOption = None,
+    out: OutOption = Path("report"),
+    fail_above: LimitOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Audit one client: attack its update undefended and defended, and report what came back.
+
+    Without arguments it audits the embedded example.
+    """
+    from leakgauge.audit.api import execute
+    from leakgauge.audit.plan import Plan, prepare
+    from leakgauge.audit.store import check_reachable
+    from leakgauge.config import from_mapping, load_config
+    from leakgauge.report.progress import case_progress, training_progress
+
+    limits = limits_of(fail_above)
+    plan = from_mapping(Plan, {} if config is None else load_config(config), source="plan")
+    options: dict[str, Any] = {
+        "dataset": dataset,
+        "data_root": data_root,
+        "model": model,
+        "state": state,
+        "train_steps": train_steps,
+        "mode": mode,
+        "local_update": local_update,
+        "batch_size": batch_size,
+        "rounds": rounds,
+        "defences": None if not defence else tuple(defence),
+        "attacks": None if not attack else tuple(attack),
+        "threat_model": threat_model,
+        "budget": budget,
+        "steps": steps,
+        "seconds": seconds,
+        "distractors": distractors,
+        "weights": weights,
+        "seed": seed,
+    }
+    if budget is not None:
+        # Asked for here, it is not to be cut short by what the file says.
+        plan = replace(plan, steps=None, seconds=None)
+    plan = replace(plan, **{name: value for name, value in options.items() if value is not None})
+    check_reachable(out)
+    console = stderr()
+    with training_progress(console) as train_step:
+        prepared = prepare(plan, train_step)
+    check_limits(limits, prepared)
+    with case_progress(console, prepared.cases) as progress_of:
+        result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
+    finish(result, out, limits, as_json, "audit")

@@ -1,0 +1,94 @@
+"""What the commands on encodings share: whose images, by which scheme, with which keys, and how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leakgauge.cli.output import stderr
+from leakgauge.errors import InvalidCase
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from leakgauge.encryption import KeySource, Scheme
+    from leakgauge.types import Batch
+
+DatasetOption = Annotated[str, typer.Option("--dataset", help="photos, digits, cifar10, npz:file='x.npz', ...")]
+RootOption = Annotated[Path | None, typer.Option("--data-root", help="Folder that holds the dataset's files.")]
+SplitOption = Annotated[str, typer.Option("--split", help="Which images of the dataset: train or test.")]
+SchemeOption = Annotated[str, typer.Option("--scheme", help="inside:k=4, cross:k=6,least_private=0.3, mixup:k=4, ...")]
+PublicOption = Annotated[
+    Path | None, typer.Option("--public", help="Public images, as .safetensors; see `leakgauge instahide public`.")
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option("--insecure-seed", help="Repeat the keys by this seed: for tests and studies, never for real images."),
+]
+
+
+def images_of(dataset: str, root: Path | None, split: str) -> tuple[Batch, int]:
+    """The images of one split with their classes, and how many classes there are."""
+    from leakgauge.catalogue import DATASETS
+    from leakgauge.config import build
+
+    if split not in ("train", "test"):
+        raise InvalidCase(f"There is no split {split!r}; choose from train, test.")
+    found = build(DATASETS, dataset, kind="dataset")(root)
+    batch: Batch = getattr(found, split)
+    if len(batch) == 0:
+        raise InvalidCase(f"The {split} split of {found.name!r} is empty here; choose the other with --split.")
+    return batch, found.num_classes
+
+
+def scheme_of(text: str, public: Path | None) -> tuple[Scheme, Tensor | None]:
+    """The scheme, and the public images if it mixes any."""
+    from leakgauge.catalogue import SCHEMES
+    from leakgauge.config import build
+    from leakgauge.encryption.public_patches import read_public
+
+    scheme: Scheme = build(SCHEMES, text, kind="scheme")
+    if scheme.public_per_encoding and public is None:
+        raise InvalidCase(f"The scheme {text!r} mixes in public images; name their file with --public.")
+    if not scheme.public_per_encoding and public is not None:
+        raise InvalidCase(f"The scheme {text!r} mixes in no public images; leave out --public, or choose cross.")
+    return scheme, None if public is None else read_public(public)
+
+
+def keys_of(seed: int | None) -> KeySource:
+    """Secure keys unless a seed is given, which is said aloud."""
+    from leakgauge.encryption import SecureKeys, SeededKeys
+    from leakgauge.randomness import seeded
+
+    if seed is None:
+        return SecureKeys()
+    stderr().print("[bold yellow]INSECURE[/] keys from a seed: for tests and studies only.", soft_wrap=True)
+    return SeededKeys(seeded(seed, "instahide"))
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr for work that comes in equal pieces."""
+    from rich.progress import TimeRemainingColumn
+
+    from leakgauge.report.progress import progress_bar
+
+    with progress_bar(stderr(), TimeRemainingColumn(compact=True)) as bar:
+        task = bar.add_task(what, total=None, detail="")
+
+        def step(done: int, total: int) -> None:
+            bar.update(task, total=total, completed=done, detail=f"{done} of {total}")
+
+        yield step
+
+
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    """For reading: numbers to three digits after the point, and a dash for what was not measured."""
+    return {
+        name: "-" if value is None else f"{value:.3f}" if isinstance(value, float) else value
+        for name, value in row.items()
+    }

@@ -1,0 +1,60 @@
+"""``leakgauge invert``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leakgauge.cli.limits import check_limits, limits_of
+from leakgauge.cli.options import BudgetOption, JsonFlag, LimitOption, OutOption, SecondsOption, SeedOption
+from leakgauge.cli.output import finish, stderr
+
+
+def invert(
+    file: Annotated[Path, typer.Argument(help="A recorded round, as .safetensors.")],
+    model: Annotated[str, typer.Option(help="package.module:factory of the model the update belongs to.")],
+    attack: Annotated[str, typer.Option(help="The attack to run.")] = "quasi_newton",
+    budget: BudgetOption = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
+    seconds: SecondsOption = None,
+    truth: Annotated[
+        Path | None, typer.Option(help=".npz with the private `images` and `labels`, to score what came back.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    seed: SeedOption = None,
+    out: OutOption = Path("inverted"),
+    fail_above: LimitOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Attack a recorded update that nobody simulated here; write the recovered images and a report."""
+    from leakgauge.audit.api import execute
+    from leakgauge.audit.inversion import Inversion, prepare_inversion
+    from leakgauge.audit.store import check_reachable
+    from leakgauge.report.images import write_images
+    from leakgauge.report.progress import case_progress
+
+    limits = limits_of(fail_above)
+    check_reachable(out)
+    prepared = prepare_inversion(
+        Inversion(
+            file=str(file),
+            model=model,
+            attack=attack,
+            budget=budget,
+            steps=steps,
+            seconds=seconds,
+            truth=None if truth is None else str(truth),
+            weights=weights,
+            seed=seed or 0,
+        )
+    )
+    check_limits(limits, prepared)
+    console = stderr()
+    with case_progress(console, prepared.cases) as progress_of:
+        result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
+    for row in result.rows:
+        for record in row.records:
+            write_images(record.pictures.reconstructions, out)
+    finish(result, out, limits, as_json, "invert")

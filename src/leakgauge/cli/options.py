@@ -1,0 +1,18 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder for results and the report.")]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of data, client and attack.")]
+BudgetOption = Annotated[str | None, typer.Option("--budget", help="Work of each attack: quick, standard or deep.")]
+SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Seconds of each attack.")]
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option("--fail-above", help="metric=limit; exit with 1 when any row leaks more, e.g. identification=0.5."),
+]

@@ -1,0 +1,85 @@
+"""What every command says alike: results, rows, JSON, refusals, and that it was stopped."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from leakgauge.version import VERSION
+
+
+def finish(
+    result: Any,
+    out: Path | None,
+    limits: dict[str, float],
+    as_json: bool,
+    command: str,
+    body: Callable[[Any], RenderableType] | None = None,
+) -> None:
+    """Print the result, its table or another ``body``, then let the exit code say whether a limit was exceeded."""
+    from leakgauge.report.terminal import headline, table
+
+    # A part of the rows can neither pass nor fail the whole.
+    exceeded = result.exceeding(limits) if result.complete else []
+    if as_json:
+        payload = result.to_json(command)
+        files = {"files": list(result.description["files"])} if "files" in result.description else {}
+        print_json(command, payload["seed"], payload["rows"], complete=result.complete, exceeded=exceeded, **files)
+    else:
+        console = Console()
+        console.print(f"[bold]{escaped(' '.join(headline(result)))}[/]")
+        console.print((body or table)(result))
+        if out is not None:
+            console.print(f"Report: [bold]{escaped(str((out / 'index.html').resolve()))}[/]", soft_wrap=True)
+    for sentence in exceeded:
+        stderr().print(f"[bold red]limit exceeded[/] {escaped(sentence)}", soft_wrap=True)
+    if not result.complete:
+        stopped_early()
+    if exceeded:
+        raise typer.Exit(1)
+
+
+def print_rows(rows: list[dict[str, Any]], command: str, as_json: bool, seed: int | None = 0) -> None:
+    if as_json:
+        print_json(command, seed, rows)
+        return
+    console = Console()
+    table = Table(box=None, header_style="bold")
+    for column in rows[0] if rows else ():
+        table.add_column(column, overflow="fold", no_wrap=column == "name")  # a name is there to be copied
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    console.print(table)
+
+
+def print_json(command: str, seed: int | None, rows: list[dict[str, Any]], **more: Any) -> None:
+    payload = {"command": command, "version": VERSION, "seed": seed, "rows": rows, **more}
+    sys.stdout.write(json.dumps(payload, allow_nan=False) + "\n")
+
+
+def stopped_early() -> NoReturn:
+    sentence = "Stopped early; what had finished is kept. Run the same command to resume."
+    stderr().print(f"[yellow]{sentence}[/]", soft_wrap=True)
+    raise typer.Exit(130)
+
+
+def refuse(sentence: str) -> NoReturn:
+    stderr().print(f"[bold red]leakgauge:[/] {escaped(' '.join(sentence.split()))}", soft_wrap=True)
+    sys.exit(2)
+
+
+def stderr() -> Console:
+    return Console(stderr=True)
+
+
+def escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)

@@ -1,0 +1,52 @@
+"""``leakgauge reproduce``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from leakgauge.cli.options import JsonFlag, OutOption, SeedOption
+from leakgauge.cli.output import escaped, print_rows, stderr, stopped_early
+
+
+def reproduce(
+    experiment: Annotated[str | None, typer.Argument(help="Such as geiping2020/table1; without it, a list.")] = None,
+    scale: Annotated[str, typer.Option(help="smoke (seconds), cpu (up to an hour) or full (as published).")] = "smoke",
+    data_root: Annotated[Path | None, typer.Option(help="Folder that holds the dataset's files.")] = None,
+    images: Annotated[int | None, typer.Option(help="Private images per row, instead of the scale's.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Seconds per update, instead of the scale's limit.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seed: SeedOption = None,
+    out: OutOption = Path("reproduced"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a table or figure of a paper and print the published numbers beside ours."""
+    from leakgauge.reproduce.registry import EXPERIMENTS, named_experiment
+    from leakgauge.reproduce.run import Options, prepare
+    from leakgauge.reproduce.run import reproduce as run
+
+    if experiment is None:
+        print_rows([{"experiment": one.name, "what": one.title} for one in EXPERIMENTS.values()], "reproduce", as_json)
+        return
+    from leakgauge.reproduce.show import table, watching, write_sheet
+
+    chosen = named_experiment(experiment)
+    options = Options(scale, data_root, out, images, seconds, seed or 0, device)  # type: ignore[arg-type]
+    prepared = prepare(chosen, options)
+    with watching(stderr(), prepared.labels) as watch:
+        result = run(prepared, watch=watch)
+    if as_json:
+        sys.stdout.write(json.dumps(result.to_dict(), allow_nan=False) + "\n")
+    else:
+        Console().print(table(result))
+    if not result.complete:
+        stopped_early()
+    file = options.file(chosen)
+    write_sheet(result, file.with_suffix(".png"))
+    if not as_json:
+        Console().print(f"Result: [bold]{escaped(str(file.resolve()))}[/]", soft_wrap=True)

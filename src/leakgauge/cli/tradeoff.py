@@ -1,0 +1,54 @@
+"""``leakgauge tradeoff``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from leakgauge.cli.options import JsonFlag, OutOption, SeedOption
+from leakgauge.cli.output import escaped, stderr, stopped_early
+
+
+def tradeoff(
+    config: Annotated[
+        Path | None, typer.Argument(help="A .toml or .json plan; without it, the embedded example.")
+    ] = None,
+    seed: SeedOption = None,
+    out: OutOption = Path("tradeoff"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Train and attack under every defence: the table of accuracy, time and leakage, and the cheapest that will do.
+
+    Stopped, the same command goes on where it was.
+    """
+    from leakgauge.audit.store import check_reachable
+    from leakgauge.config import from_mapping, load_config
+    from leakgauge.report.tradeoff_page import write_page
+    from leakgauge.report.tradeoff_progress import Bars
+    from leakgauge.report.tradeoff_words import remarks, sentence, table
+    from leakgauge.tradeoff import TradeoffPlan
+    from leakgauge.tradeoff import tradeoff as run
+
+    plan = from_mapping(TradeoffPlan, {} if config is None else load_config(config), source="plan")
+    if seed is not None:
+        plan = replace(plan, seed=seed)
+    check_reachable(out)
+    result = run(plan, out, Bars(stderr()))
+    page = write_page(result, out)
+    if as_json:
+        sys.stdout.write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")
+    else:
+        console = Console()
+        console.print(f"[bold]{escaped(sentence(result))}[/]")
+        for remark in remarks(result):
+            console.print(escaped(remark))
+        console.print(table(result))
+        console.print(f"Report: [bold]{escaped(str(page.resolve()))}[/]", soft_wrap=True)
+    if not result.complete:
+        stopped_early()

@@ -1,0 +1,76 @@
+"""``leakgauge train``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from leakgauge.cli.options import JsonFlag, SeedOption
+from leakgauge.cli.output import escaped, print_json, stderr, stopped_early
+
+
+def train(
+    dataset: Annotated[str | None, typer.Option(help="photos, digits, cifar10, npz:file='x.npz', ...")] = None,
+    data_root: Annotated[str | None, typer.Option(help="Folder that holds the dataset's files.")] = None,
+    model: Annotated[str | None, typer.Option(help="A catalogue model, or package.module:factory.")] = None,
+    state: Annotated[str | None, typer.Option(help="First weights of the model, as .safetensors.")] = None,
+    defence: Annotated[str | None, typer.Option(help="What every update passes through; join with +.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="short (seconds), or huang2021 (200 epochs, as published).")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps, instead of the recipe's.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs, instead of the recipe's.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate at the start.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="constant, step:every=0.25,by=0.1 or cosine.")] = None,
+    seed: SeedOption = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for checkpoints and the trained weights.")] = Path(
+        "trained"
+    ),
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a model under a defence: its accuracy, and the time that the defence costs.
+
+    Stopped, the same command goes on where it was. `model.safetensors` is what `audit --state` reads.
+    """
+    from leakgauge.audit.store import check_reachable
+    from leakgauge.files import write_tensors, write_text
+    from leakgauge.report.progress import training_progress
+    from leakgauge.tradeoff.training import TrainingPlan, prepare_training, run_training
+
+    options: dict[str, Any] = {
+        "dataset": dataset,
+        "data_root": data_root,
+        "model": model,
+        "state": state,
+        "defence": defence,
+        "recipe": recipe,
+        "steps": steps,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "schedule": schedule,
+        "seed": seed,
+    }
+    plan = TrainingPlan(**{name: value for name, value in options.items() if value is not None})
+    check_reachable(out)
+    with training_progress(stderr()) as progress:
+        prepared = prepare_training(plan)
+        try:
+            trained = run_training(prepared, out, progress)
+        except KeyboardInterrupt:
+            stopped_early()
+    write_tensors(out / "model.safetensors", trained.weights())
+    row = trained.to_dict()
+    write_text(out / "training.json", json.dumps({"seed": plan.seed, **row}, indent=2, allow_nan=False) + "\n")
+    if as_json:
+        print_json("train", plan.seed, [row])
+        return
+    from leakgauge.report.tradeoff_words import utility
+
+    Console().print(f"[bold]{escaped(utility(trained))}[/]", soft_wrap=True)
+    Console().print(f"Weights: [bold]{escaped(str((out / 'model.safetensors').resolve()))}[/]", soft_wrap=True)

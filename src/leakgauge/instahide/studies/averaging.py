@@ -1,0 +1,172 @@
+"""What averaging the encryptions of one image recovers of it [Huang et al., 2020, Figure 7]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from leakgauge.attacks.instahide.averaging import AverageOfKnownSets, AverageOfNearest
+from leakgauge.attacks.instahide.similarity import structurally_similar
+from leakgauge.attacks.instahide.views import Magnitudes, View
+from leakgauge.attacks.instahide.whitening import Normalised, Whitened
+from leakgauge.encryption.schemes import Scheme
+from leakgauge.instahide.studies.publication import Deployment, Pools, Publication, publish
+from leakgauge.instahide.studies.recovery import Judge, Recovery
+from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.types import Reconstruction
+
+_NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class AveragingRow:
+    """One attacker on one seed's encodings. ``null`` scores the same estimates against images they are not of.
+
+    ``precision`` is the share of neighbours that have a private image in common with the encoding asked about,
+    ``precision_null`` that of all other encodings; NaN for the attacker who knows the sets.
+    """
+
+    scheme: str
+    attack: str
+    seed: int
+    private: int
+    copies: int
+    recovery: Recovery
+    null: Recovery
+    precision: float
+    precision_null: float
+    given: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Estimates for one seed, row by row with the private images they are of: for pictures side by side."""
+
+    row: AveragingRow
+    originals: Tensor
+    estimates: Tensor
+
+
+def average_encryptions(
+    pools: Pools,
+    scheme: Scheme,
+    views: Mapping[str, View],
+    *,
+    private: int = 50,
+    copies: int = 50,
+    neighbours: int = 5,
+    queries: int = 50,
+    seeds: Sequence[int] = (0,),
+    decoys: Tensor | None = None,
+    deployment: Deployment | None = None,
+    tell: Callable[[str], None] = lambda name: None,
+) -> list[Averages]:
+    """Strong and weak attackers, as published and as strong as they can be, for each view of the encodings.
+
+    ``decoys`` default to the public images.
+    """
+    judge = Judge(pools.public if decoys is None else decoys, Whitened().fit(pools.auxiliary))
+    results = []
+    for seed in seeds:
+        publication = publish(scheme, pools, private, seed=seed, copies=copies, deployment=deployment)
+        for name, view in views.items():
+            for attack, found in _attacks(publication, view, neighbours, queries).items():
+                tell(f"{name}, {attack}")
+                originals = publication.private.images[found.targets]
+                unrelated = publication.private.images[(found.targets + private // 2) % private]
+                row = AveragingRow(
+                    repr(scheme),
+                    f"{name}, {attack}",
+                    seed,
+                    private,
+                    copies,
+                    recovery=judge(found.estimates, originals),
+                    null=judge(found.estimates, unrelated),
+                    precision=found.precision,
+                    precision_null=found.chance,
+                    given=(f"k = {scheme.k}", *found.given),
+                )
+                results.append(Averages(row, originals, found.estimates))
+    return results
+
+
+@dataclass(frozen=True)
+class _Found:
+    estimates: Tensor
+    targets: Tensor
+    precision: float
+    chance: float
+    given: tuple[str, ...]
+
+
+def _attacks(publication: Publication, view: View, neighbours: int, queries: int) -> dict[str, _Found]:
+    seen = _viewed(publication.observation, view)
+    asked = torch.arange(min(queries, len(seen.encoded)))
+    return _strong(publication, seen) | _weak(publication, seen, asked, neighbours)
+
+
+def _viewed(observation: EncodingObservation, view: View) -> EncodingObservation:
+    """The observation as it looks once the view has been taken of it, which may be costly, so once."""
+    encoded = replace(observation.encoded, images=view.encodings(observation.encoded.images))
+    auxiliary = None if observation.auxiliary is None else view.images(observation.auxiliary)
+    return replace(observation, encoded=encoded, auxiliary=auxiliary)
+
+
+def _strong(publication: Publication, seen: EncodingObservation) -> dict[str, _Found]:
+    sets, labels = "which encodings encrypt the same image", "the labels of the encodings"
+    attacks = {
+        "known sets, published": (AverageOfKnownSets(weighted=False, contrast=False), (sets,)),
+        "known sets, less the mean": (AverageOfKnownSets(weighted=False), (sets,)),
+        "known sets, weighted by label": (AverageOfKnownSets(), (sets, labels)),
+    }
+    everyone = torch.arange(len(publication.private))
+    return {
+        name: _Found(_images(attack(seen, sets=publication.anchors)), everyone, _NAN, _NAN, given)
+        for name, (attack, given) in attacks.items()
+    }
+
+
+def _weak(publication: Publication, seen: EncodingObservation, asked: Tensor, neighbours: int) -> dict[str, _Found]:
+    published = AverageOfNearest(neighbours=neighbours, contrast=False)
+    cosine = AverageOfNearest(features=Normalised(), neighbours=neighbours)
+    whitened = AverageOfNearest(features=Whitened(), neighbours=neighbours)
+    attacks = {
+        "nearest by SSIM, published": (published, structurally_similar(seen.encoded.images, asked, neighbours)),
+        "nearest by cosine": (cosine, cosine.similar(seen, asked)),
+        "nearest, whitened": (whitened, whitened.similar(seen, asked)),
+    }
+    if seen.signed:
+        # The mask leaves magnitudes whole, so they find better neighbours than guessed signs do.
+        similar = AverageOfNearest(Magnitudes(), Whitened(), neighbours).similar(publication.observation, asked)
+        attacks["nearest by magnitudes, whitened"] = (whitened, similar)
+    # The truth is the private image that an encoding holds most of; nothing is chosen by its outcome.
+    own = slice(0, seen.private_per_encoding)
+    most = publication.mixing.coefficients[asked, own].argmax(dim=1, keepdim=True)
+    targets = publication.mixing.indices[asked, own].gather(1, most)[:, 0]
+    shared = _shared(publication)
+    chance = float(shared[asked].double().sum() / (len(asked) * (len(shared) - 1)))
+    return {
+        name: _Found(
+            _images(attack(seen, queries=asked, nearest=similar)),
+            targets,
+            float(shared[asked[:, None], similar].double().mean()),
+            chance,
+            ("auxiliary images of the same kind",),
+        )
+        for name, (attack, similar) in attacks.items()
+    }
+
+
+def _images(found: Reconstruction) -> Tensor:
+    assert found.images is not None
+    return found.images
+
+
+def _shared(publication: Publication) -> Tensor:
+    """Whether two encodings have a private image in common, encodings x encodings, none with itself."""
+    own = publication.mixing.indices[:, : publication.observation.private_per_encoding]
+    held = torch.zeros(len(own), len(publication.private)).scatter_(1, own, 1.0)
+    return (held @ held.mT > 0).fill_diagonal_(False)

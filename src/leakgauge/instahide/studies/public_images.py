@@ -1,0 +1,159 @@
+"""How many of the public images in encodings an attacker names, beside what guessing would name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from leakgauge.attacks.instahide.crops import AlignedSearch, Cropping
+from leakgauge.attacks.instahide.demasking import Demasker
+from leakgauge.attacks.instahide.fourth_moment import FourthMoment, whitened_squares
+from leakgauge.attacks.instahide.phase_retrieval import PhaseRetrieval
+from leakgauge.attacks.instahide.public_search import PublicImageAttack, PublicSearch
+from leakgauge.attacks.instahide.pursuit import PublicPursuit
+from leakgauge.attacks.instahide.similarity import LearnedSimilarity, StructuralSearch
+from leakgauge.attacks.instahide.statistics import Correlation, MatchedFilter
+from leakgauge.attacks.instahide.views import Magnitudes, Undemasked, View
+from leakgauge.attacks.instahide.whitening import HighPass, Laplacian, Normalised, Whitened
+from leakgauge.encryption.schemes import Scheme
+from leakgauge.instahide.studies.publication import Deployment, Pools, publish
+from leakgauge.randomness import seeded
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SearchRow:
+    """One attack on one seed's encodings. Tables are by depth m; ``null`` ones ask for another encoding's images.
+
+    ``found`` is the share of mixed public images among the first m answers, ``any_found`` the share of encodings with
+    at least one there (the hit rate of Huang et al., 2020, Figure 8). ``preparation`` is in seconds and paid once,
+    ``milliseconds`` are for each encoding. ``given`` is what the attacker was told beyond the encodings.
+    """
+
+    scheme: str
+    deployment: str
+    attack: str
+    seed: int
+    queries: int
+    candidates: int
+    found: Mapping[int, float]
+    found_null: Mapping[int, float]
+    any_found: Mapping[int, float]
+    any_null: Mapping[int, float]
+    preparation: float
+    milliseconds: float
+    given: tuple[str, ...]
+
+
+def search_public_images(
+    pools: Pools,
+    scheme: Scheme,
+    attacks: Mapping[str, PublicImageAttack],
+    *,
+    queries: int = 200,
+    seeds: Sequence[int] = (0,),
+    depths: Sequence[int] | None = None,
+    deployment: Deployment | None = None,
+    tell: Tell = lambda name: None,
+) -> list[SearchRow]:
+    """A row for every attack and seed; an attack is prepared once, since only the encodings differ between seeds."""
+    deployment = deployment or Deployment()
+    depths = depths or (scheme.public_per_encoding, 20, 100)
+    published = {seed: publish(scheme, pools, queries, seed=seed, deployment=deployment) for seed in seeds}
+    rows = []
+    for name, attack in attacks.items():
+        tell(name)
+        begun = time.perf_counter()
+        finder = attack.prepare(published[seeds[0]].observation, generator=seeded(seeds[0], "attack"))
+        preparation = time.perf_counter() - begun
+        for seed, publication in published.items():
+            begun = time.perf_counter()
+            indices = finder(publication.observation.encoded.images).indices
+            seconds = time.perf_counter() - begun
+            reached = [depth for depth in depths if depth <= indices.shape[1]]
+            hits = {depth: hit_members(indices[:, :depth], publication.members) for depth in reached}
+            others = publication.members.roll(1, dims=0)
+            misses = {depth: hit_members(indices[:, :depth], others) for depth in reached}
+            rows.append(
+                SearchRow(
+                    repr(scheme),
+                    repr(deployment),
+                    name,
+                    seed,
+                    queries,
+                    len(pools.public),
+                    found={depth: float(hit.double().mean()) for depth, hit in hits.items()},
+                    found_null={depth: float(hit.double().mean()) for depth, hit in misses.items()},
+                    any_found={depth: float(hit.any(dim=1).double().mean()) for depth, hit in hits.items()},
+                    any_null={depth: float(hit.any(dim=1).double().mean()) for depth, hit in misses.items()},
+                    preparation=preparation,
+                    milliseconds=1000 * seconds / queries,
+                    given=given_to_search(pools, scheme, deployment),
+                )
+            )
+    return rows
+
+
+def hit_members(answers: Tensor, members: Tensor) -> Tensor:
+    """Which of the members (q x j) are among the answers (q x m).
+
+    >>> import torch
+    >>> hit_members(torch.tensor([[4, 2]]), torch.tensor([[2, 3]]))
+    tensor([[ True, False]])
+    """
+    return (answers[:, :, None] == members[:, None]).any(dim=1)
+
+
+def given_to_search(pools: Pools, scheme: Scheme, deployment: Deployment) -> tuple[str, ...]:
+    """What the attacker of a search is told, in words."""
+    aligned = "uncropped" if deployment.public_crops is not None else "in the alignment that was mixed"
+    return (
+        f"k = {scheme.k}",
+        f"the {len(pools.public)} public images, {aligned}",
+        f"{len(pools.auxiliary)} auxiliary images of the same kind",
+    )
+
+
+def attacks_on_mixup(most: int = 100) -> dict[str, PublicImageAttack]:
+    """The published statistic, and those that allow for real images being alike."""
+    return {
+        "inner product, published": PublicSearch(Correlation(Normalised()), most),
+        "inner product, high-pass": PublicSearch(Correlation(HighPass()), most),
+        "inner product, Laplacian": PublicSearch(Correlation(Laplacian()), most),
+        "inner product, whitened": PublicSearch(Correlation(Whitened()), most),
+        "pursuit, whitened": PublicPursuit(Correlation(Whitened())),
+    }
+
+
+def attacks_on_instahide(demasker: Demasker | None = None, most: int = 100) -> dict[str, PublicImageAttack]:
+    """Squares and magnitudes, which need no signs, and with a demasker everything that Mixup falls to."""
+    attacks: dict[str, PublicImageAttack] = {
+        "fourth moment, published": PublicSearch(FourthMoment(), most),
+        "fourth moment, whitened": PublicSearch(whitened_squares(), most),
+        "not demasked, whitened": PublicSearch(Correlation(Whitened(), Undemasked()), most),
+        "magnitudes on both sides, whitened": PublicSearch(Correlation(Whitened(), Magnitudes()), most),
+        "signs and images in turn": PhaseRetrieval(),
+    }
+    if demasker is None:
+        return attacks
+    return attacks | {
+        "demasked, published": PublicSearch(Correlation(Normalised(), demasker.hard()), most),
+        "demasked, whitened": PublicSearch(Correlation(Whitened(), demasker, "absolute cosine"), most),
+        "demasked, matched filter": PublicSearch(MatchedFilter(demasker, score="absolute cosine"), most),
+    }
+
+
+def attacks_by_similarity(
+    view: View, *, learned: LearnedSimilarity | None = None, cropping: Cropping | None = None, most: int = 100
+) -> dict[str, PublicImageAttack]:
+    """SSIM and a learned score as published, and for random crops the search that tries every alignment."""
+    attacks: dict[str, PublicImageAttack] = {"SSIM, published": StructuralSearch(view, most)}
+    if learned is not None:
+        attacks["learned similarity"] = PublicSearch(learned, most)
+    if cropping is not None:
+        attacks["every alignment, Laplacian"] = AlignedSearch(Correlation(Laplacian(), view), cropping, most)
+    return attacks
