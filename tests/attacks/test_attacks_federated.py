@@ -177,10 +177,13 @@ def test_the_gradient_midway_is_off_the_path_by_the_square_of_its_length_and_tha
     assert angle(0.01, None) < angle(0.01, 0.5)
 
 
-def test_midway_matching_takes_the_middle_where_the_number_of_steps_is_hidden(module, photographs, attacked):
+def test_midway_matching_needs_the_number_of_steps_or_a_position(module, photographs, attacked):
     seen = attacked(module, photographs, local_update=FedAvg(2, 1, 0.1))
-    blind = MidwayMatching(quasi_newton(steps=4))(replace(seen, local_update=None), generator=seeded(0))
-    assert equal(blind, MidwayMatching(quasi_newton(steps=4), 0.5)(seen, generator=seeded(0)))
+    hidden = replace(seen, local_update=None)
+    with pytest.raises(MissingKnowledge, match="local_update"):
+        MidwayMatching(quasi_newton(steps=4))(hidden, generator=seeded(0))
+    placed = MidwayMatching(quasi_newton(steps=4), 0.5)
+    assert equal(placed(hidden, generator=seeded(0)), placed(seen, generator=seeded(0)))
 
 
 def test_midway_matching_leaves_a_single_gradient_as_it_is(module, photographs, attacked):
@@ -198,7 +201,7 @@ def test_midway_matching_keeps_a_known_defence(module, photographs, attacked):
 def test_midway_matching_brings_a_photograph_back_without_any_hyper_parameter(module, photographs, attacked):
     seen = attacked(module, photographs[:1], local_update=FedAvg(5, 1, 0.02))
     blind = replace(seen, local_update=None)
-    found = MidwayMatching(quasi_newton(tv_weight=1e-5, steps=60))(blind, generator=seeded(0))
+    found = MidwayMatching(quasi_newton(tv_weight=1e-5, steps=60), 0.5)(blind, generator=seeded(0))
     assert psnr(found, photographs[:1]) > 25
 
 

@@ -21,9 +21,9 @@ from leakgauge.types import Reconstruction
 class MidwayMatching:
     """Match w0 - wT by one gradient on all images in the middle of the client's way, in direction.
 
-    Of the local algorithm it needs the number of steps at most, see ``as_one_gradient``. SurrogateMatching searches
-    for the place on the way; where it is fixed, the client is one of a single gradient, and every fast route for those
-    applies. ``position`` overrides it.
+    Of the local algorithm it needs the number of steps, see ``as_one_gradient``, or nothing where ``position`` is given
+    as a share of the way; 1/2 suits many steps. SurrogateMatching searches for the place; where it is fixed, the client
+    is one of a single gradient, and every fast route for those applies.
     """
 
     attack: GradientMatching | Best = field(default_factory=Best)
@@ -43,4 +43,7 @@ class MidwayMatching:
 
     def _midway(self, observation: UpdateObservation) -> UpdateObservation:
         known(observation.num_examples, "num_examples", needed_by=self)
+        if self.position is None:
+            # Without it a single gradient could not be told from a difference of weights.
+            known(observation.local_update, "local_update", needed_by=self)
         return as_one_gradient(observation, self.position)
