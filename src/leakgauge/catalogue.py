@@ -27,6 +27,7 @@ from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityC
 from leakgauge.attacks.matching import (
     best,
     dlg,
+    grad_attack,
     grad_inversion,
     idlg,
     inverting_gradients,
@@ -53,7 +54,7 @@ from leakgauge.defences import (
 )
 from leakgauge.encryption import CrossDataset, InsideDataset, Mixup
 from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelCounts, LabelExistence, LabelRecall
-from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, ResNet, fcn3, resnet20_4
+from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, Precode, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
 
 Table = Mapping[str, Callable[..., Any]]
@@ -72,6 +73,7 @@ ATTACKS: Table = {
     "dlg": dlg,
     "idlg": idlg,
     "grad_inversion": grad_inversion,
+    "grad_attack": grad_attack,
     "stepwise": stepwise,
     "surrogate": surrogate,
     "midway": midway,
@@ -119,6 +121,8 @@ MODELS: Table = {
     "lenet5": LeNet5,
     "mlp": MLP,
     "fcn3": fcn3,
+    "plain": Plain,
+    "precode": Precode,
     "resnet": ResNet,
     "resnet20_4": resnet20_4,
     "vgg": VGG,

@@ -28,10 +28,14 @@ ImageShape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Batch:
-    """Private examples: ``images`` n c h w in [0, 1]; ``labels`` n (classes) or n k (class probabilities)."""
+    """Private examples: ``images`` n c h w in [0, 1]; ``labels`` n (classes) or n k (class probabilities).
+
+    ``others`` are further examples of the same client, for an encoding that mixes more images than the batch has.
+    """
 
     images: Tensor
     labels: Tensor
+    others: Batch | None = None
 
     def __post_init__(self) -> None:
         if self.images.ndim < 2 or self.labels.ndim < 1:
@@ -49,7 +53,7 @@ class Batch:
         return self.images.shape[0]
 
     def __getitem__(self, index: Tensor | slice) -> Batch:
-        return Batch(self.images[index], self.labels[index])
+        return Batch(self.images[index], self.labels[index], self.others)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ from leakgauge.defences import (
 )
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.models import MLP, Compact, ConvNet, build
-from leakgauge.protocol import FedAvg, FedSGD, Transformed
+from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD, Transformed
 from leakgauge.protocol.aggregation import Aggregated
 from leakgauge.protocol.encoding import Mixing, stacked
 from leakgauge.protocol.private import Private
@@ -233,7 +233,50 @@ def test_a_defence_that_stops_an_unaware_attacker_is_broken_by_one_who_knows(def
 
 def test_pruning_is_matched_on_what_is_visible(attacked):
     unaware = leak(attacked, Pruning(0.1), matching(), threat_model="unaware", factory=Compact(width=4))
-    assert leak(attacked, Pruning(0.1), Adaptive(matching()), factory=Compact(width=4)) > unaware + 5
+    assert leak(attacked, Pruning(0.1), Adaptive(matching()), factory=Compact(width=4)) > unaware + 3
+
+
+class Masked(Pruning):
+    """Pruning as an attacker sees it who matches on the visible entries and learns nothing from the others."""
+
+    def anticipate(self, params, *, observed):
+        return {name: tensor * (observed[name] != 0) for name, tensor in params.items()}
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.05])
+def test_the_zeros_of_a_pruned_update_tell_something_too(keep, attacked):
+    def mean(defence, threat_model):
+        found = []
+        for seed in range(3):
+            batch = Batch(pictures(1, seed=seed), torch.arange(1))
+            seen = attacked(tiny(Compact(width=4)), batch, defence=defence, threat_model=threat_model)
+            attack = matching(Cosine(), steps=40)
+            found.append(psnr(attack(replace(seen, labels=batch.labels), generator=seeded(0)).images, batch.images))
+        return sum(found) / 3
+
+    bounded, masked, unaware = (
+        mean(Pruning(keep), "informed"),
+        mean(Masked(keep), "informed"),
+        mean(Pruning(keep), "unaware"),
+    )
+    assert bounded > masked
+    assert bounded > unaware
+
+
+def test_where_little_is_visible_total_variation_weighs_more(attacked):
+    attack = replace(
+        matching(), priors=(TotalVariation(1e-3), Starting(AnisotropicTotalVariation(0.4), 0.5), PixelNorm(1e-3))
+    )
+    batch = Batch(pictures(1), torch.arange(1))
+
+    def weights(defence, threat_model="informed"):
+        first, second, third = adapted(
+            attack, attacked(tiny(), batch, defence=defence, threat_model=threat_model)
+        ).priors
+        return first.weight, second.prior.weight, third.weight
+
+    assert weights(Pruning(0.1)) == (0.1, 0.4, 1e-3)
+    assert weights(Pruning(0.5)) == weights(NoDefence()) == weights(Pruning(0.1), "unaware") == (1e-3, 0.4, 1e-3)
 
 
 def test_behind_secure_aggregation_all_clients_examples_are_found(attacked):
@@ -275,7 +318,9 @@ def test_encodings_have_the_labels_that_the_mixing_gives_them(attacked):
     batch = Batch(pictures(4), torch.tensor([0, 1, 1, 3]))
     seen = attacked(tiny(), batch, defence=MixUp(3), threat_model="strongest")
     torch.testing.assert_close(informed(seen).labels, seen.mixing.mix(one_hot(batch.labels, 4).double()))
-    for blind in (replace(seen, mixing=None), replace(seen, labels=None)):
+    for hidden in ({"mixing": False}, {"labels": False}):
+        threat_model = replace(THREAT_MODELS["strongest"], **hidden)
+        blind = attacked(tiny(), batch, defence=MixUp(3), threat_model=threat_model)
         assert informed(blind).labels is None
         assert adapted(matching(), informed(blind)).labels == FreeLabels()
     assert informed(replace(seen, local_update=None)).labels is batch.labels
@@ -376,6 +421,19 @@ def test_a_mixed_update_is_inverted_to_the_encodings_and_decoded(attacked):
     hidden = Adaptive(matching(Cosine(), steps=3))(replace(seen, mixing=None), generator=seeded(0))
     assert hidden.facts["mixing"] == HIDDEN
     assert hidden.images.shape == batch.images.shape
+
+
+def test_of_a_lone_image_mixed_with_others_its_own_part_is_returned(attacked):
+    batch, others = Batch(pictures(1), torch.arange(1)), Batch(pictures(3, seed=7), torch.arange(1, 4))
+    attack = Adaptive(matching(Cosine(), steps=80))
+    seen = attacked(tiny(), replace(batch, others=others), defence=MixUp(4), threat_model="strongest")
+    found = attack(seen, generator=seeded(0))
+    assert found.images.shape == batch.images.shape
+    # One mixture of four images: of all that explain it, those nearest to grey, and of these the private one.
+    weights = seen.mixing.matrix(4)
+    mixture = seen.mixing.mix(torch.cat([batch.images, others.images]))
+    nearest = (0.5 + weights[0, 0] * (mixture - 0.5) / weights.square().sum()).clamp(0, 1)
+    assert psnr(found.images, nearest) > 35
 
 
 def test_an_interrupted_search_for_encodings_ends_with_the_same_images(attacked):

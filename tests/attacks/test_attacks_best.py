@@ -11,9 +11,10 @@ from torch.nn import functional
 
 from leakgauge import best
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.matching import LBFGS, FrozenDifference, SignedAdam
+from leakgauge.attacks.matching import LBFGS, Automatic, FrozenDifference, SignedAdam
 from leakgauge.attacks.matching.best import Best, family_of
 from leakgauge.data import Photos
+from leakgauge.defences import DPSGD, Pruning, chain
 from leakgauge.models import MLP, Compact, ConvNet, LeNet, ResNet, build
 from leakgauge.protocol import FedAvg, FedSGD
 from leakgauge.randomness import seeded
@@ -65,6 +66,13 @@ def test_the_family_can_be_given_and_the_budget_is_kept(attacked, examples):
     assert isinstance(best("switching").recipe(seen).optimiser, SignedAdam)
     assert best(steps=7).recipe(seen).budget == Budget(steps=7)
     assert best(seconds=2.0) == Best(Budget(seconds=2.0))
+
+
+@pytest.mark.parametrize("defence", [DPSGD(), chain(DPSGD(), Pruning())], ids=repr)
+def test_a_client_that_is_differentiated_as_a_whole_is_attacked_on_a_model_with_kinks_too(defence, attacked, examples):
+    seen = attacked(build(ConvNet(width=2), (1, 9, 9), 5, seed=0), examples(2, (1, 9, 9)), defence=defence)
+    assert best(steps=2).recipe(seen).differentiation == Automatic()
+    assert best(steps=2)(seen, generator=seeded(0)).images is not None
 
 
 def test_the_record_says_which_recipe_ran(attacked, examples):

@@ -499,6 +499,15 @@ def test_of_two_starts_the_one_that_explains_more_is_kept(starts, attacked):
 # The default
 
 
+@pytest.mark.parametrize("defence", [Clipping(0.01), Pruning(0.05), Chain((Clipping(0.1), Pruning(0.1)))], ids=repr)
+@pytest.mark.parametrize("label", range(5))
+def test_one_example_is_named_by_its_sign_whatever_became_of_the_update(label, defence, examples, attacked):
+    batch = examples(1, (1, 6, 6), classes=5, seed=label)
+    module = build(MLP((8,)), (1, 6, 6), 5, seed=label)
+    seen = attacked(module, replace(batch, labels=torch.tensor([label])), defence=defence)
+    assert restored(BestLabels(), replace(seen, labels=None)) == [label]
+
+
 def test_the_default_is_the_best_rule_and_bears_a_name():
     assert leakgauge.labels.best() == BestLabels() == GradientMatching().labels
 

@@ -32,6 +32,7 @@ from leakgauge.attacks.matching import (
     StepDecay,
     WarmUp,
     dlg,
+    grad_attack,
     grad_inversion,
     idlg,
     inverting_gradients,
@@ -59,6 +60,7 @@ PUBLISHED = {
     "inverting_gradients_l2": inverting_gradients_l2,
     "inverting_gradients_no_tv": inverting_gradients_no_tv,
     "inverting_gradients_lbfgs": inverting_gradients_lbfgs,
+    "grad_attack": grad_attack,
     "grad_inversion": grad_inversion,
     "stepwise": stepwise,
     "quasi_newton": quasi_newton,
@@ -157,6 +159,19 @@ def test_grad_inversion_has_every_term_of_its_paper_in_the_papers_proportions():
     assert attack.optimiser == Langevin(0.1 * UNIT, WarmUp(CosineDecay(), share=50 / 20_000), noise=0.2)
     assert (attack.restarts, attack.budget) == (8, Budget(steps=20_000))
     assert grad_inversion(seeds=3).restarts == 3
+
+
+def test_grad_attack_has_the_terms_of_eq_3_and_finds_hidden_labels_along_with_the_images():
+    attack = grad_attack(tv_weight=0.1, bn_weight=5e-3, norm_weight=1e-4)
+    assert attack.objective == Cosine()
+    assert attack.priors == (
+        AnisotropicTotalVariation(0.1 / UNIT),
+        BatchNormStatistics(5e-3),
+        PixelNorm(pytest.approx(1e-4 / UNIT**2), centre=0.5),
+    )
+    assert attack.optimiser == SignedAdam(0.1 * UNIT, StepDecay())
+    assert attack.labels == FreeLabels()
+    assert grad_attack(0.0, 0.0).priors == ()
 
 
 def test_stepwise_brings_in_layers_and_priors_in_the_order_of_its_paper():

@@ -35,6 +35,10 @@ def client_stream(seed: int = 0) -> torch.Generator:
     return generator
 
 
+def mixed_alone(batch: Batch) -> Encoding:
+    return MixUp(4).mix(batch, classes=5, generator=client_stream())
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     k=st.integers(2, 6),
@@ -136,6 +140,44 @@ def test_more_images_than_the_batch_has_are_refused(mixer, examples, attacked):
     module = build(Compact(width=3), SHAPE, 5, seed=0)
     with pytest.raises(InvalidCase, match=r"\(k=4\) mixes 4 images .* has 3; lower k or raise the batch size"):
         attacked(module, examples(3, SHAPE), defence=mixer)
+    with pytest.raises(InvalidCase, match=r"has 3; lower k"):
+        attacked(module, replace(examples(1, SHAPE), others=examples(2, SHAPE, seed=1)), defence=mixer)
+
+
+@pytest.mark.parametrize("mixer", [MixUp(4), InstaHide(4)], ids=repr)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_batch_smaller_than_k_is_mixed_with_the_clients_other_images(mixer, count, examples, attacked):
+    batch, others = examples(count, SHAPE, dtype=torch.float64), examples(5, SHAPE, dtype=torch.float64, seed=1)
+    found = mixed(mixer, replace(batch, others=others))
+    everything = torch.cat([batch.images, others.images])
+    matrix = found.mixing.matrix(count + 5)
+    assert len(found.batch) == count
+    assert found.mixing.indices[:, 0].tolist() == list(range(count))
+    assert all(len(set(row)) == 4 for row in found.mixing.indices.tolist())
+    mixture = torch.einsum("tn,nchw->tchw", matrix, everything)
+    torch.testing.assert_close((found.batch.images - 0.5).abs(), (mixture - 0.5).abs())
+    labels = torch.cat([batch.labels, others.labels])
+    torch.testing.assert_close(found.batch.labels, matrix @ one_hot(labels, 5).double())
+    # A batch that is large enough is mixed of itself, whatever else the client has.
+    large = examples(4, SHAPE, dtype=torch.float64)
+    assert torch.equal(mixed(mixer, replace(large, others=others)).batch.images, mixed(mixer, large).batch.images)
+
+
+def test_what_is_attacked_of_a_lone_image_is_one_encoding_and_none_of_the_other_images(examples, attacked, reachable):
+    module, batch = build(Compact(width=3), SHAPE, 5, seed=0), examples(1, SHAPE)
+    others = examples(5, SHAPE, seed=1)
+    seen = attacked(module, replace(batch, others=others), defence=MixUp(4), threat_model="strongest")
+    assert seen.num_examples == 1
+    assert seen.mixed_labels.shape == (1, 5)
+    encoding = mixed_alone(replace(batch, others=others))
+    learner, state = learner_and_state(module)
+    for name, tensor in FedSGD().compute(learner, state, encoding.batch).items():
+        assert torch.equal(seen.update.params[name], tensor)
+    private = [*batch.images, *others.images, *encoding.batch.images]
+    tensors = [tensor for tensor in reachable(seen).values() if not tensor.is_meta and tensor.shape[-3:] == SHAPE]
+    assert not any(
+        torch.equal(one, secret) for tensor in tensors for one in tensor.view(-1, *SHAPE) for secret in private
+    )
 
 
 def test_a_bound_that_leaves_nothing_to_draw_is_refused():

@@ -45,7 +45,29 @@ def test_at_least_one_entry_survives(share):
     assert torch.equal(keep_largest(torch.tensor([1.0, -3.0, 2.0]), share), torch.tensor([0.0, -3.0, 0.0]))
 
 
-def test_an_attacker_who_knows_matches_only_on_the_survivors():
-    update = {"w": torch.tensor([5.0, 0.0, -1.0])}
-    predicted = Pruning(0.5).anticipate({"w": torch.tensor([4.0, 7.0, 3.0])}, observed=update)
-    assert torch.equal(predicted["w"], torch.tensor([4.0, 0.0, 3.0]))
+def test_an_attacker_who_knows_matches_the_survivors_and_what_exceeds_the_smallest_of_them():
+    observed = {"w": torch.tensor([5.0, 0.0, 0.0, -1.0])}
+    # As long as what is visible, so that the bound is the smallest visible entry, 1.
+    candidate = torch.tensor([-1.0, 7.0, 0.9, 5.0])
+    predicted = Pruning(0.5).anticipate({"w": candidate}, observed=observed)["w"]
+    torch.testing.assert_close(predicted, torch.tensor([-1.0, 6.0, 0.0, 5.0]), rtol=0, atol=1e-4)
+    # Twice as long a candidate may hide entries of twice the size: the update may have been scaled down.
+    torch.testing.assert_close(
+        Pruning(0.5).anticipate({"w": 2 * candidate}, observed=observed)["w"], 2 * predicted, rtol=1e-5, atol=0
+    )
+
+
+def test_where_more_is_visible_than_one_pruning_leaves_only_that_is_matched():
+    # Such as the mean of two pruned updates, whose entries may cancel.
+    observed = {"w": torch.tensor([5.0, 0.0, 0.0, -1.0])}
+    predicted = Pruning(0.25).anticipate({"w": torch.tensor([-1.0, 7.0, 0.9, 5.0])}, observed=observed)["w"]
+    assert torch.equal(predicted, torch.tensor([-1.0, 0.0, 0.0, 5.0]))
+
+
+@settings(deadline=None, max_examples=50)
+@given(share=SHARES, factor=st.floats(0.01, 10), seed=st.integers(0, 99))
+def test_the_true_update_is_anticipated_exactly_whatever_its_length(share, factor, seed):
+    update = {"w": torch.randn(4, 5, generator=seeded(seed))}
+    observed = {"w": factor * keep_largest(update["w"], share)}
+    predicted = Pruning(share).anticipate(update, observed=observed)["w"]
+    assert torch.equal(predicted, keep_largest(update["w"], share))

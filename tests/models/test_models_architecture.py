@@ -19,6 +19,7 @@ from leakgauge.models import (
     LeNet,
     LeNet5,
     ModelFactory,
+    Plain,
     ResNet,
     build,
     fcn3,
@@ -301,3 +302,9 @@ def convnet_before_its_first_pool(padding: str) -> tuple[nn.Module, torch.Tensor
 
 def roll(images: torch.Tensor, down: int, right: int) -> torch.Tensor:
     return torch.roll(images, (down, right), dims=(-2, -1))
+
+
+def test_plain_has_the_count_of_its_five_convolutions_and_two_strides():
+    width = 3
+    convolutions = (3 * width + 4 * width * width) * 9 + 5 * width
+    assert parameters(Plain(5, width)) == convolutions + width * 8 * 8 * 10 + 10

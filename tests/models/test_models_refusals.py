@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from leakgauge.errors import InvalidCase
-from leakgauge.models import ACTIVATIONS, MLP, VGG, Compact, ConvNet, LeNet, LeNet5, ResNet, build
+from leakgauge.models import ACTIVATIONS, MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, ResNet, build
 from leakgauge.models.base import make_activation
 
 
@@ -48,6 +48,8 @@ def test_an_unknown_depth_gets_the_list():
         (lambda: ConvNet(width=0), "width"),
         (lambda: ResNet(base_width=-1), "base_width"),
         (lambda: Compact(width=1.5), "width"),
+        (lambda: Plain(width=0), "width"),
+        (lambda: Plain(convolutions=0), "convolutions"),
         (lambda: MLP(hidden=(4, 0)), "hidden"),
         (lambda: LeNet(convolutions=0), "convolutions"),
         (lambda: VGG(width=0), "width"),

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from leakgauge.attacks.adaptive import adapted
-from leakgauge.attacks.matching import BatchNormStatistics, GradientMatching
+from leakgauge.attacks.matching import BatchNormStatistics, GradientMatching, grad_attack
 from leakgauge.attacks.matching.priors import Absent
 from leakgauge.models import Compact, ConvNet, build
 from leakgauge.protocol import THREAT_MODELS, BatchNormAccess, learner_and_state
+from leakgauge.randomness import seeded
 
 SHAPE = (3, 9, 9)
 EXACT, PROXY, INFERRED = BatchNormAccess.EXACT, BatchNormAccess.PROXY, BatchNormAccess.INFERRED
@@ -77,6 +78,26 @@ def test_an_adaptive_attack_uses_statistics_exactly_where_they_are_given(mode, a
     assert priors == ((BatchNormStatistics(5e-3),) if (mode, access) == ("train", EXACT) else ())
     own = GradientMatching(priors=(BatchNormStatistics(0.7),))
     assert adapted(own, observation).priors == own.priors
+
+
+@pytest.mark.parametrize(("mode", "access"), [(mode, access) for mode, access, *_ in COMBINATIONS])
+def test_hidden_labels_are_found_along_with_the_images_whatever_is_known_of_the_statistics(mode, access, seen):
+    observation, *_, batch = seen(mode, access)
+    given, hidden = (
+        grad_attack(steps=3).search([replace(observation, labels=labels)], generator=seeded(0))
+        for labels in (batch.labels, None)
+    )
+    assert given.unknowns.classes is None
+    assert hidden.unknowns.classes == 5
+    start = hidden.unknowns.split(hidden.state.candidate).logits.clone()
+    for search in (given, hidden):
+        while search.outcome is None:
+            search.step()
+    assert not torch.equal(hidden.unknowns.split(hidden.state.candidate).logits, start)
+    assert torch.equal(given.results()[0].labels, batch.labels)
+    assert hidden.results()[0].labels.shape == batch.labels.shape
+    # All terms of Eq. 3 are in force: R_BN has something to aim at in every case.
+    assert [type(prior).__name__ for prior in hidden.priors] == ["AnisotropicTotalVariation", "_BoundStatistics"]
 
 
 def test_a_model_without_batch_norm_has_no_such_prior(examples, attacked):

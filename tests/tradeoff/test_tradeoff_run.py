@@ -76,12 +76,22 @@ def test_each_cell_shows_the_leakiest_attack(tmp_path: Path) -> None:
     assert cell.spreads["psnr"].seen.mean > 60
 
 
-def test_a_defence_that_needs_more_images_is_refused_there_and_measured_elsewhere(whole: Tradeoff) -> None:
+def test_a_batch_too_small_to_mix_is_measured_as_an_encoding_that_mixes_in_other_images(whole: Tradeoff) -> None:
     mixed = whole["mixup:k=2"]
-    assert {condition.batch_size for condition in mixed.refused} == {1}
-    assert {condition.batch_size for condition in mixed.cells} == {2}
-    assert all("raise the batch size" in reason for reason in mixed.refused.values())
+    assert not mixed.refused
+    assert {condition.batch_size for condition in mixed.cells} == {1, 2}
+    assert mixed.cells[Condition("strongest", 1)].spreads["psnr"].seen.count == 2
     assert whole.within(mixed) is not None
+
+
+def test_a_defence_that_no_client_can_run_is_refused_and_the_others_are_measured(tmp_path: Path) -> None:
+    words = plan(defences=("none", "mixup:k=40"), attacks=("linear_layer",), batch_sizes=(1,), images=1, unaware=None)
+    result = tradeoff(words, tmp_path)
+    mixed = result["mixup:k=40"]
+    assert [condition.batch_size for condition in mixed.refused] == [1]
+    assert all("raise the batch size" in reason for reason in mixed.refused.values())
+    assert not mixed.cells
+    assert result["none"].cells
 
 
 @pytest.fixture
@@ -157,8 +167,8 @@ def test_a_defence_that_cannot_be_trained_with_leaves_the_others_alone(tmp_path:
     assert mixed.utility is None
     assert mixed.untrained is not None
     assert "k=9" in mixed.untrained
+    assert mixed.accuracy is None
     assert result["none"].accuracy is not None
-    assert result.within(mixed) is None
 
 
 @pytest.mark.parametrize(
@@ -176,11 +186,21 @@ def test_a_defence_that_cannot_be_trained_with_leaves_the_others_alone(tmp_path:
         ({"recipe": "nonsense"}, "no recipe"),
         ({"defenses": ["none"]}, "did you mean 'defences'"),
         ({"steps": 0}, "steps >= 1"),
+        ({"learning_rates": 0.1}, "table from defences"),
+        ({"learning_rates": {"soteria": 0.1}}, "table from defences"),
+        ({"learning_rates": {"none": "fast"}}, "table from defences"),
+        ({"learning_rates": {"none": 0}}, "finite learning rate above 0"),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused_before_any_work(change: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidCase, match=words):
         from_mapping(TradeoffPlan, change, source="plan")
+
+
+def test_a_row_may_have_a_learning_rate_of_its_own() -> None:
+    words = plan(learning_rates={"pruning:keep=0.1": 0.02}, learning_rate=0.1)
+    rates = {defence: words.training(defence).chosen_recipe().learning_rate for defence in words.defences}
+    assert rates == {"none": 0.1, "pruning:keep=0.1": 0.02, "mixup:k=2": 0.1}
 
 
 def test_the_default_plan_has_eight_rows_and_more_and_all_of_them_can_be_built() -> None:

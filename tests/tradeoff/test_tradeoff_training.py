@@ -134,12 +134,13 @@ def test_a_training_that_diverges_has_no_accuracy(dataset: Dataset, tmp_path: Pa
 def test_dpsgd_comes_with_what_it_guarantees(dataset: Dataset, tmp_path: Path) -> None:
     pytest.importorskip("opacus")
     few, many = (
-        run_training(prepare_training(plan(defence="dpsgd", steps=steps), dataset), tmp_path).epsilon
-        for steps in (5, 20)
+        run_training(prepare_training(plan(defence="dpsgd", steps=steps), dataset), tmp_path) for steps in (5, 20)
     )
-    assert few is not None
-    assert many is not None
-    assert 0 < few < many < math.inf
+    assert few.epsilon is not None
+    assert many.epsilon is not None
+    assert few.epsilon_of_a_round is not None
+    assert 0 < few.epsilon_of_a_round < few.epsilon < many.epsilon < math.inf
+    assert few.epsilon_of_a_round == many.epsilon_of_a_round == many.to_dict()["epsilon_of_a_round"]
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,15 @@ _BLACK = Comparison(torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32), None, 
 
 @dataclass(frozen=True)
 class Round:
-    """The private batch of one update, an unrelated one for the null, and the crowd to pick originals from."""
+    """The private batch of one update, an unrelated one for the null, and the crowd to pick originals from.
+
+    ``others`` are the client's further images, for a defence that mixes more than the batch has; they are not scored.
+    """
 
     truth: Batch
     decoy: Batch
     distractors: Tensor | None
+    others: Batch | None = None
 
 
 def grid(
@@ -71,7 +75,7 @@ def grid(
             null=null,
             source=SimulatedUpdate(
                 sent[attack_name],
-                one.decoy if null else one.truth,
+                replace(one.decoy if null else one.truth, others=one.others),
                 defence,
                 known[attack_name],
                 seed=seed,

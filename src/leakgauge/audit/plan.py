@@ -33,6 +33,9 @@ from leakgauge.version import VERSION
 
 TrainProgress = Callable[[int, int], None]
 
+_OTHERS = 31
+"""Further images of a client whose batch is smaller than what its defence mixes."""
+
 _AUXILIARY = 500
 """How many images an attacker holds who holds some."""
 
@@ -147,7 +150,14 @@ def _round(dataset: Dataset, chosen: torch.Tensor, victims: list[torch.Tensor], 
             "lower batch_size or rounds."
         )
     decoy, rest = dataset.test[others[: plan.batch_size]], dataset.test[others[plan.batch_size :]]
-    return Round(truth, decoy, draw_crowd(rest, truth, plan.distractors, generator=generator))
+    crowd = draw_crowd(rest, truth, plan.distractors, generator=generator)
+    return Round(truth, decoy, crowd, client_others(dataset, seed=plan.seed, number=number))
+
+
+def client_others(dataset: Dataset, *, seed: int, number: int) -> Batch | None:
+    """What a client has besides a batch too small to mix: some training images, neither attacked nor in the crowd."""
+    order = torch.randperm(len(dataset.train), generator=seeded(seed, "others", number))
+    return dataset.train[order[:_OTHERS]] if len(order) else None
 
 
 def _auxiliary(dataset: Dataset, plan: Plan) -> Batch:

@@ -21,6 +21,7 @@ def reproduce(
     images: Annotated[int | None, typer.Option(help="Private images per row, instead of the scale's.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds per update, instead of the scale's limit.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
     seed: SeedOption = None,
     out: OutOption = Path("reproduced"),
     as_json: JsonFlag = False,
@@ -36,7 +37,8 @@ def reproduce(
     from leakgauge.reproduce.show import table, watching, write_sheet
 
     chosen = named_experiment(experiment)
-    options = Options(scale, data_root, out, images, seconds, seed or 0, device)  # type: ignore[arg-type]
+    folder = None if weights is None else Path(weights)
+    options = Options(scale, data_root, out, images, seconds, seed or 0, device, folder)  # type: ignore[arg-type]
     prepared = prepare(chosen, options)
     with watching(stderr(), prepared.labels) as watch:
         result = run(prepared, watch=watch)

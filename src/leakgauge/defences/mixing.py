@@ -25,7 +25,11 @@ from leakgauge.types import Batch, ModelState, ParamTree
 
 @dataclass(frozen=True)
 class Mixer(UpdateTransform):
-    """Encodings that mix each image with k - 1 others of the client's own batch, drawn anew for every update."""
+    """Encodings that mix each image with k - 1 others of the client's own, drawn anew for every update.
+
+    The others are of the batch; where it has fewer than k images, of the client's further images as well
+    (`Batch.others`). What is sent is then the update of as many encodings as the batch has images.
+    """
 
     mixes: ClassVar[bool] = True
 
@@ -41,14 +45,10 @@ class Mixer(UpdateTransform):
 
     def mix(self, batch: Batch, *, classes: int, generator: Generator) -> Encoding:
         """The batch's encodings with their class probabilities, and how they were mixed."""
-        if self.k > len(batch):
-            raise InvalidCase(
-                f"{self._name}(k={self.k}) mixes {self.k} images of the client's own batch, which has {len(batch)}; "
-                "lower k or raise the batch size."
-            )
+        count, batch = len(batch), self._enough(batch)
         if self.k == 1:
             return Encoding(Batch(self.mask(batch.images, generator=generator), batch.labels), self._alone(batch))
-        mixing = self.draw(len(batch), generator=generator)
+        mixing = self.draw(count, len(batch), generator=generator)
         mixing = mixing._replace(
             coefficients=mixing.coefficients.to(batch.images), indices=mixing.indices.to(batch.images.device)
         )
@@ -56,9 +56,9 @@ class Mixer(UpdateTransform):
         images = self.mask(mixing.mix(batch.images), generator=generator)
         return Encoding(Batch(images, mixing.mix(labels.to(batch.images))), mixing)
 
-    def draw(self, num_examples: int, *, generator: Generator) -> Mixing:
+    def draw(self, num_examples: int, among: int | None = None, *, generator: Generator) -> Mixing:
         """k distinct images for each encoding, its own first, and coefficients ~ Dirichlet(3, 1, ..., 1) | max <= c."""
-        order = torch.rand(num_examples, num_examples, generator=generator).fill_diagonal_(2.0)
+        order = torch.rand(num_examples, among or num_examples, generator=generator).fill_diagonal_(2.0)
         draws = SeededKeys(generator).uniform
         coefficients = bounded(anchored, draws, num_examples, self.k, largest=self.largest)
         return Mixing(coefficients, order.topk(self.k, dim=1).indices, self.flips_signs)
@@ -75,6 +75,18 @@ class Mixer(UpdateTransform):
     def anticipate(self, params: ParamTree, *, observed: ParamTree) -> ParamTree:
         del observed
         return params
+
+    def _enough(self, batch: Batch) -> Batch:
+        """The batch, followed by the client's other images if it is too small to mix k."""
+        if self.k <= len(batch):
+            return batch
+        others = batch.others
+        if others is None or self.k > len(batch) + len(others):
+            raise InvalidCase(
+                f"{self._name}(k={self.k}) mixes {self.k} images of the client's own, which has "
+                f"{len(batch) + (0 if others is None else len(others))}; lower k or raise the batch size."
+            )
+        return Batch(torch.cat([batch.images, others.images]), torch.cat([batch.labels, others.labels]))
 
     def _alone(self, batch: Batch) -> Mixing:
         each = torch.arange(len(batch), device=batch.images.device)[:, None]

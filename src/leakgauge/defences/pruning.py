@@ -12,12 +12,17 @@ from leakgauge.errors import InvalidCase
 from leakgauge.protocol.local_update import UpdateTransform
 from leakgauge.types import ParamTree
 
+_TINY = 1e-30
+_SLACK = 1 + 1e-5
+"""The bound is met up to rounding."""
+
 
 @dataclass(frozen=True)
 class Pruning(UpdateTransform):
     """Keep the largest-magnitude share of each tensor and zero the rest [Zhu et al., 2019; Huang et al., 2021].
 
-    The zeros tell an attacker who knows the defence which entries carry information: it matches on those alone.
+    An attacker who knows the defence matches the entries that are visible, and asks of the others no more than that
+    they are not larger than the smallest visible one.
     """
 
     keep: float = 0.1
@@ -31,7 +36,17 @@ class Pruning(UpdateTransform):
         return tree.map_tensors(lambda tensor: keep_largest(tensor, self.keep), params)
 
     def anticipate(self, params: ParamTree, *, observed: ParamTree) -> ParamTree:
-        return {name: tensor * (observed[name] != 0) for name, tensor in params.items()}
+        return {name: self._visible(tensor, observed[name]) for name, tensor in params.items()}
+
+    def _visible(self, tensor: Tensor, observed: Tensor) -> Tensor:
+        """The entries that were kept, and by how much the others exceed what a pruned entry can be: 0 for the truth."""
+        kept = observed != 0
+        smallest = torch.where(kept, observed.abs(), torch.inf).amin()
+        # In units of the candidate's own length, since the update may have been scaled afterwards.
+        scale = _length(tensor.detach(), kept) / _length(observed, kept).clamp_min(_TINY)
+        # Where more or fewer entries are visible than one pruning leaves, the smallest is no bound: nothing is asked.
+        bound = torch.where(kept.sum() == survivors(tensor, self.keep), _SLACK * scale * smallest, torch.inf)
+        return torch.where(kept, tensor, tensor - torch.minimum(torch.maximum(tensor, -bound), bound))
 
 
 def keep_largest(tensor: Tensor, share: float) -> Tensor:
@@ -40,8 +55,16 @@ def keep_largest(tensor: Tensor, share: float) -> Tensor:
     >>> keep_largest(torch.tensor([1.0, -3.0, 2.0, 0.5]), 0.5)
     tensor([ 0., -3.,  2.,  0.])
     """
-    survivors = max(1, round(share * tensor.numel()))
-    kept = tensor.abs().flatten().topk(survivors).indices
+    kept = tensor.abs().flatten().topk(survivors(tensor, share)).indices
     mask = torch.zeros(tensor.numel(), dtype=torch.bool, device=tensor.device)
     mask[kept] = True
     return tensor * mask.view_as(tensor)
+
+
+def survivors(tensor: Tensor, share: float) -> int:
+    """How many entries are kept."""
+    return max(1, round(share * tensor.numel()))
+
+
+def _length(tensor: Tensor, kept: Tensor) -> Tensor:
+    return torch.where(kept, tensor, 0.0).square().sum().sqrt()

@@ -7,6 +7,8 @@ from leakgauge.models.lenet import LeNet, lenet_zhu
 from leakgauge.models.lenet5 import LeNet5
 from leakgauge.models.mlp import MLP, fcn3
 from leakgauge.models.normalisation import Normalisation, Normalise
+from leakgauge.models.plain import Plain
+from leakgauge.models.precode import Precode
 from leakgauge.models.resnet import ResNet, resnet20_4
 from leakgauge.models.vgg import VGG
 
@@ -22,6 +24,8 @@ __all__ = [
     "Normalisation",
     "Normalise",
     "Padding",
+    "Plain",
+    "Precode",
     "ResNet",
     "build",
     "fcn3",

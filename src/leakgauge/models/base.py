@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import prod
 from typing import Literal, Protocol
 
 import torch
@@ -87,6 +88,30 @@ def assemble(
         )
     head = nn.Linear(features, num_classes, bias=bias)
     return nn.Sequential(OrderedDict([("normalise", Normalise(normalisation)), *layers.items(), ("head", head)]))
+
+
+def assemble_convolutions(
+    image_shape: ImageShape,
+    num_classes: int,
+    normalisation: Normalisation | None,
+    *,
+    strides: Sequence[int],
+    width: int,
+    activation: str,
+    batch_norm: bool = False,
+) -> nn.Sequential:
+    """3x3 convolutions of equal width with these strides, each with its activation, and the linear head."""
+    incoming, *sides = image_shape
+    layers: dict[str, nn.Module] = {}
+    for index, stride in enumerate(strides, start=1):
+        layers[f"conv{index}"] = nn.Conv2d(incoming, width, 3, stride=stride, padding=1)
+        if batch_norm:
+            layers[f"norm{index}"] = nn.BatchNorm2d(width)
+        layers[f"act{index}"] = make_activation(activation)
+        incoming = width
+    layers["flatten"] = nn.Flatten()
+    features = width * prod(strided(side, *strides) for side in sides)
+    return assemble(image_shape, num_classes, normalisation, layers, features=features)
 
 
 def check_task(factory: ModelFactory, image_shape: ImageShape, num_classes: int, *, minimum: int = 1) -> None:

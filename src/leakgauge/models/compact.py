@@ -6,15 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from leakgauge.models.base import (
-    ACTIVATIONS,
-    assemble,
-    check_choice,
-    check_positive,
-    check_task,
-    make_activation,
-    strided,
-)
+from leakgauge.models.base import ACTIVATIONS, assemble_convolutions, check_choice, check_positive, check_task
 from leakgauge.models.normalisation import Normalisation
 from leakgauge.types import ImageShape
 
@@ -39,12 +31,6 @@ class Compact:
         self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
     ) -> nn.Module:
         check_task(self, image_shape, num_classes)
-        incoming, height, width = image_shape
-        layers: dict[str, nn.Module] = {}
-        for index, stride in enumerate(_STRIDES, start=1):
-            layers[f"conv{index}"] = nn.Conv2d(incoming, self.width, 3, stride=stride, padding=1)
-            layers[f"act{index}"] = make_activation(self.activation)
-            incoming = self.width
-        layers["flatten"] = nn.Flatten()
-        features = self.width * strided(height, *_STRIDES) * strided(width, *_STRIDES)
-        return assemble(image_shape, num_classes, normalisation, layers, features=features)
+        return assemble_convolutions(
+            image_shape, num_classes, normalisation, strides=_STRIDES, width=self.width, activation=self.activation
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -33,7 +33,9 @@ class Aggregated(Wrapped):
                 f"{len(batch)} examples cannot be shared equally by {self.clients} clients; use a multiple of "
                 f"{self.clients}, the examples of all clients together."
             )
-        return [batch[slice(start, start + size)] for start in range(0, len(batch), size)]
+        # Each client mixes what it has: whose the other images would be is not known.
+        own = replace(batch, others=None)
+        return [own[slice(start, start + size)] for start in range(0, len(batch), size)]
 
     def expected(self, learner: Learner, state: ModelState, batch: Batch, *, observed: ParamTree) -> ParamTree:
         return _mean([self.inner.expected(learner, state, part, observed=observed) for part in self.parts(batch)])

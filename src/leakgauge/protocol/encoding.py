@@ -16,6 +16,8 @@ CENTRE = 0.5
 class Mixing(NamedTuple):
     """Which private images went into each encoding: row t is sum_j coefficients[t, j] * image[indices[t, j]].
 
+    Indices count the batch first and then the client's other images, where such were mixed in.
+
     ``signed``: pixels of the mixture were reflected at the centre by a mask that nobody but the client has.
     """
 
@@ -31,6 +33,10 @@ class Mixing(NamedTuple):
         """
         empty = self.coefficients.new_zeros(len(self.coefficients), num_examples)
         return empty.scatter_add(1, self.indices, self.coefficients)
+
+    def images(self, num_examples: int) -> int:
+        """How many private images there are to tell apart: those of the batch, and others as far as they occur."""
+        return max(num_examples, int(self.indices.max()) + 1)
 
     def mix(self, values: Tensor) -> Tensor:
         """The same mixture of anything there is one of for each private image."""

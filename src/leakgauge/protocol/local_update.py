@@ -12,17 +12,17 @@ from torch import Generator, Tensor
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.encoding import Encoding, Mixing
+from leakgauge.protocol.encoding import Encoding
 from leakgauge.protocol.learner import Learner
 from leakgauge.randomness import global_stream
 from leakgauge.types import Batch, ImageShape, ModelState, ParamTree, Update
 
 
 class Sent(NamedTuple):
-    """What a client computed, and how its batch was mixed before; the threat model decides what of both leaves it."""
+    """What a client computed, and what it trained on; the threat model decides what of both leaves it."""
 
     update: Update
-    mixing: Mixing | None = None
+    encoding: Encoding
 
 
 class LocalUpdate(ABC):
@@ -42,7 +42,7 @@ class LocalUpdate(ABC):
         return self.send(learner, state, batch, generator=generator).update
 
     def send(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Sent:
-        """What the client sends, with the mixing that only the client knows."""
+        """What the client sends, with the encoding that only the client knows."""
         if len(batch) == 0:
             raise InvalidCase("The private batch is empty; a client needs at least one example to compute an update.")
         with torch.no_grad(), global_stream(generator):
@@ -52,7 +52,7 @@ class LocalUpdate(ABC):
             statistics = learner.batch_statistics(state, images) if learner.mode == "train" else None
             torch.set_rng_state(masks)  # the run then drops out what the statistics saw dropped
             params = self.run(learner, state, encoding.batch, generator=generator)
-        return Sent(Update(tree.map_tensors(Tensor.detach, params), statistics), encoding.mixing)
+        return Sent(Update(tree.map_tensors(Tensor.detach, params), statistics), encoding)
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
         """What the client trains on in place of its private batch."""

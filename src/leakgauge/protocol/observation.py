@@ -37,6 +37,8 @@ class UpdateObservation:
     """Labelled images of the same kind that are not the client's."""
     mixing: Mixing | None = None
     """How the client mixed its images, for a defence that does."""
+    mixed_labels: Tensor | None = None
+    """The class probabilities of the mixtures, where both the labels and the mixing are known."""
 
 
 def known(value: T | None, name: str, *, needed_by: object) -> T:

@@ -39,7 +39,8 @@ def simulate_round(
     ``auxiliary`` are images that are not private; they reach an attacker who is assumed to hold such.
     """
     defended = defence(federation.local_update)
-    update, mixing = defended.send(federation.learner, federation.state, truth, generator=generator)
+    update, encoding = defended.send(federation.learner, federation.state, truth, generator=generator)
+    mixing = encoding.mixing if threat_model.mixing else None
     _, channels, height, width = truth.images.shape
     return UpdateObservation(
         learner=attackers_learner(federation.learner, threat_model.batch_norm),
@@ -54,7 +55,8 @@ def simulate_round(
             update.batch_statistics if threat_model.batch_norm is BatchNormAccess.EXACT else None,
         ),
         auxiliary=auxiliary if threat_model.auxiliary else None,
-        mixing=mixing if threat_model.mixing else None,
+        mixing=mixing,
+        mixed_labels=encoding.batch.labels if mixing is not None and threat_model.labels else None,
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
@@ -19,7 +20,7 @@ from leakgauge.report.terminal import NOT_MEASURED, humanise, percent
 from leakgauge.report.tradeoff_words import METRICS, counted, in_words, number, remarks, sentence
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
-from leakgauge.tradeoff.training import DELTA
+from leakgauge.tradeoff.training import DELTA, Trained
 
 
 class Words(NamedTuple):
@@ -81,11 +82,27 @@ def write_page(result: Tradeoff, folder: Path) -> Path:
     writable_folder(folder)
     plan = {name: value for name, value in result.description.items() if name in TradeoffPlan.__dataclass_fields__}
     write_text(folder / "plan.json", json.dumps(plan, indent=2) + "\n")
-    numbers = result.to_dict() | {"sentence": sentence(result), "description": dict(result.description)}
+    numbers = result.to_dict() | {
+        "sentence": sentence(result),
+        "remarks": remarks(result),
+        "command_line": _command(plan),
+        "environment": surroundings(),
+        "description": dict(result.description),
+    }
     write_text(folder / "tradeoff.json", json.dumps(numbers, indent=2, allow_nan=False) + "\n")
     page = folder / "index.html"
     write_text(page, render(result))
     return page
+
+
+def _command(plan: Mapping[str, Any]) -> str:
+    """What runs it again: the plan beside the page, or nothing but the seed for the embedded example."""
+    seed = int(plan.get("seed", 0))
+    return (
+        f"leakgauge tradeoff --seed {seed}"
+        if plan == TradeoffPlan(seed=seed).words()
+        else "leakgauge tradeoff plan.json"
+    )
 
 
 def _read(name: str) -> str:
@@ -113,7 +130,7 @@ def _accuracy(row: TradeoffRow) -> Words:
         ("95 % interval", percent(seen.low, seen.high)),
         ("images", str(seen.count)),
         ("guess", f"{100 * row.utility.guess:.1f} %"),
-        *_privacy(row.utility.epsilon),
+        *_privacy(row.utility),
     )
     return Words(f"{100 * seen.mean:.1f} %", details)
 
@@ -145,10 +162,13 @@ def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Words:
     return Words(value, tuple(details), cell.verdict.name.lower())
 
 
-def _privacy(epsilon: float | None) -> tuple[tuple[str, str], ...]:
-    if epsilon is None:
-        return ()
-    return (("epsilon", "needs Opacus" if math.isnan(epsilon) else f"{epsilon:.3g} at delta {DELTA:g}"),)
+def _privacy(trained: Trained) -> tuple[tuple[str, str], ...]:
+    pairs = (("epsilon", trained.epsilon), ("of a round", trained.epsilon_of_a_round))
+    return tuple(
+        (name, "needs Opacus" if math.isnan(value) else f"{value:.3g} at delta {DELTA:g}")
+        for name, value in pairs
+        if value is not None
+    )
 
 
 def _quality(result: Tradeoff, metric: str) -> list[list[Words]]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from leakgauge.metrics import Summary
 from leakgauge.report.terminal import NOT_MEASURED, UNDEFENDED, humanise, percent
+from leakgauge.tradeoff.order import Order, Relation, expected
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Cell, Spread, Tradeoff, TradeoffRow, cheapest
 from leakgauge.tradeoff.training import Trained
@@ -67,7 +68,46 @@ def remarks(result: Tradeoff) -> list[str]:
             "The attacker who does not know the defence identified more than those who do, so there are stronger "
             f"attacks than theirs, and its result counts: {_listed(beaten)}."
         )
-    return said
+    return [*said, *(sentence for order in expected(result.rows) if (sentence := _ordered(result, order)))]
+
+
+def _ordered(result: Tradeoff, order: Order) -> str | None:
+    """Whether leakage falls in the order that is expected, and if not, why; None where nothing was measured."""
+    compared = order.compared(result)
+    if not compared:
+        return None
+    names = " > ".join(humanise(row.defence) for row in order.rows)
+
+    def of(relation: Relation) -> list[str]:
+        chosen = [one for one in compared if one.relation is relation]
+        return [f"{humanise(one.more)} and {humanise(one.less)} ({in_words(one.condition)})" for one in chosen]
+
+    total, apart, reversed_ = len(compared), of(Relation.APART), of(Relation.REVERSED)
+    overlap, at_nulls = of(Relation.OVERLAP), of(Relation.AT_NULLS)
+    if not order.strict:
+        if not reversed_:
+            return (
+                f"Leakage rises nowhere along {names} by more than the intervals; in {len(apart)} of {total} "
+                "comparisons it falls by more."
+            )
+        return (
+            f"Leakage should not rise along {names}, but does by more than the intervals for {_listed(reversed_)}: "
+            "there the attack on the second is the stronger one at this budget."
+        )
+    if len(apart) == total:
+        return f"{names} holds outside the intervals, under every attacker who knows the defence."
+    reasons = [f"It holds outside the intervals in {len(apart)} of {total} comparisons."]
+    if overlap:
+        reasons.append(
+            f"The intervals overlap, because the images are few or the attacks too weak, for {_listed(overlap)}."
+        )
+    if at_nulls:
+        reasons.append(f"Both are at their nulls, so nothing is left to tell apart, for {_listed(at_nulls)}.")
+    if reversed_:
+        reasons.append(
+            f"It is the other way round for {_listed(reversed_)}: there the attack on the second is the stronger one."
+        )
+    return f"Expected: {names}. {' '.join(reasons)}"
 
 
 def utility(trained: Trained) -> str:

@@ -13,6 +13,7 @@ from leakgauge.models import ModelFactory
 from leakgauge.protocol.learner import Mode
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
 from leakgauge.reproduce.draws import Draw, InOrder
+from leakgauge.tradeoff.training import TrainingPlan
 from leakgauge.utility import Training
 
 Scale = Literal["smoke", "cpu", "full"]
@@ -23,12 +24,16 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 
 @dataclass(frozen=True)
 class Published:
-    """A number as the paper prints it. ``mean`` is None where it gives none as text; ``spread`` says what follows ±."""
+    """A number as the paper prints it. ``mean`` is None where it gives none as text; ``spread`` says what follows ±.
+
+    ``best`` is that of the image that came back best, where the paper gives it.
+    """
 
     mean: float | None
     deviation: float | None
     source: str
     spread: Literal["standard deviation", "standard error"] = "standard deviation"
+    best: float | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class Setting:
     ``updates`` are attacked, each of other images, and as many unrelated ones as ``nulls`` says; they are shared out
     among so many ``models``, each of another seed. ``training`` is None for an untrained model. With ``head_only`` the
     client trains the last layer alone, whose update is the same: enough for labels, at a third of the work.
+    ``threat_model`` replaces that of the experiment; ``utility`` is the training that says what the defence costs.
     """
 
     model: ModelFactory
@@ -53,6 +59,8 @@ class Setting:
     classes: int | None = None
     head_only: bool = False
     defence: Defence = NoDefence()
+    threat_model: str | None = None
+    utility: TrainingPlan | None = None
 
     @property
     def minibatch(self) -> int:
@@ -62,12 +70,18 @@ class Setting:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table. ``published`` is of the first metric, None for a line of our own; ``also`` of others."""
+    """One line of a table. ``published`` is of the first metric, None for a line of our own; ``also`` of others.
+
+    Rows of one ``group`` are those whose order the paper speaks of; ``beside`` is what it prints for its own attack
+    where a line is of ours.
+    """
 
     label: str
     published: Published | None
     at: Callable[[Scale], Setting]
     also: Mapping[str, Published] = field(default_factory=dict)
+    group: str | None = None
+    beside: Published | None = None
 
     def published_of(self, metric: str, first: str) -> Published | None:
         return self.published if metric == first else self.also.get(metric)
@@ -80,7 +94,8 @@ class Experiment:
     ``assumptions`` are what the paper leaves open and what differs here. ``best``, where the paper shows only its best
     images, is how many: a choice made with the originals in hand, so the mean over all is always given as well.
     ``auxiliary`` test images, the last, are the attacker's if the threat model gives it some. ``stands_in``: without
-    its data the experiment runs on embedded photographs at every scale, not only for a smoke test.
+    its data the experiment runs on embedded photographs at every scale, not only for a smoke test. ``per_image``:
+    spread and best are over images, as the paper has them, and not over updates.
     """
 
     name: str
@@ -94,6 +109,7 @@ class Experiment:
     shown: int = 1
     auxiliary: int = 0
     stands_in: bool = False
+    per_image: bool = False
 
     def settings(self, scale: Scale) -> dict[str, Setting]:
         return {row.label: row.at(scale) for row in self.rows}

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -15,6 +16,7 @@ from leakgauge.audit.result import finite
 from leakgauge.audit.run import environment
 from leakgauge.files import write_text
 from leakgauge.reproduce.experiment import Experiment, Row, Scale, Setting
+from leakgauge.tradeoff.training import Trained
 from leakgauge.version import VERSION
 
 
@@ -30,19 +32,24 @@ class Measured:
     best: float | None = None
 
     @classmethod
-    def of(cls, scores: Sequence[Sequence[float]], best: int = 0) -> Measured:
-        """Of scores per update and image, NaN where nothing came back; ``best`` is how many of the highest to average.
+    def of(
+        cls, scores: Sequence[Sequence[float]], best: int = 0, *, per_image: bool = False, lower: bool = False
+    ) -> Measured:
+        """Of scores per update and image, NaN where nothing came back; ``best`` is how many of the best to average.
+
+        The best are the highest, or with ``lower`` the lowest; the spread is over updates, or ``per_image``.
 
         >>> Measured.of([[10.0, 20.0], [30.0, math.nan]], best=1)
         Measured(mean=20.0, deviation=10.606601717798213, standard_error=7.5, updates=2, images=3, best=30.0)
         """
         updates = [found for update in scores if (found := [score for score in update if not math.isnan(score)])]
-        images = sorted((score for update in updates for score in update), reverse=True)
-        deviation = stdev(map(fmean, updates)) if len(updates) > 1 else None
+        images = sorted((score for update in updates for score in update), reverse=not lower)
+        spread = images if per_image else [fmean(update) for update in updates]
+        deviation = stdev(spread) if len(spread) > 1 else None
         return cls(
             mean=fmean(images) if images else None,
             deviation=deviation,
-            standard_error=None if deviation is None else deviation / math.sqrt(len(updates)),
+            standard_error=None if deviation is None else deviation / math.sqrt(len(spread)),
             updates=len(updates),
             images=len(images),
             best=fmean(images[:best]) if best and images else None,
@@ -60,12 +67,13 @@ class RowResult:
     accuracy: float | None
     records: tuple[Record, ...]
     nulls: tuple[Record, ...]
+    utility: Trained | None = None
 
-    def measured(self, metric: str, best: int = 0) -> Measured:
-        return Measured.of([record.scores[metric] for record in self.records], best)
+    def measured(self, metric: str, best: int = 0, *, per_image: bool = False) -> Measured:
+        return _measured(self.records, metric, best, per_image)
 
-    def null(self, metric: str, best: int = 0) -> Measured:
-        return Measured.of([record.scores[metric] for record in self.nulls], best)
+    def null(self, metric: str, best: int = 0, *, per_image: bool = False) -> Measured:
+        return _measured(self.nulls, metric, best, per_image)
 
     @property
     def steps(self) -> tuple[int, int] | None:
@@ -84,15 +92,24 @@ class RowResult:
         return {
             "label": self.row.label,
             "published": None if self.row.published is None else asdict(self.row.published),
+            "beside": None if self.row.beside is None else asdict(self.row.beside),
             "also_published": {name: asdict(one) for name, one in self.row.also.items()},
-            "ours": {name: asdict(self.measured(name, experiment.best)) for name in experiment.metrics},
-            "null": {name: asdict(self.null(name, experiment.best)) for name in experiment.metrics},
+            "ours": {
+                name: asdict(self.measured(name, experiment.best, per_image=experiment.per_image))
+                for name in experiment.metrics
+            },
+            "null": {
+                name: asdict(self.null(name, experiment.best, per_image=experiment.per_image))
+                for name in experiment.metrics
+            },
             "steps": None if self.steps is None else list(self.steps),
             "seconds_per_update": round(self.seconds, 3),
             "attack": repr(setting.attack),
             "model": repr(setting.model),
             "parameters": self.parameters,
             "training": training,
+            "utility": None if self.utility is None else self.utility.to_dict(),
+            "threat_model": setting.threat_model or experiment.threat_model,
             "local_update": repr(setting.local_update),
             "batch_size": setting.batch_size,
             "mode": setting.mode,
@@ -149,10 +166,47 @@ class Reproduction:
             if self.scale != "full"
             else ()
         )
-        return (*stood_in, *reduced, *self.experiment.assumptions)
+        return (*stood_in, *reduced, *self.experiment.assumptions, *orders(self.experiment, self.rows))
 
     def write(self, path: Path) -> None:
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+
+def orders(experiment: Experiment, rows: Sequence[RowResult]) -> list[str]:
+    """For each group of rows, how many pairs we tell apart and how many of these stand in the published order.
+
+    Told apart: the means differ by more than 1.96 standard errors of the difference. Pairs that the paper prints with
+    the same number have no order.
+    """
+    metric = experiment.metrics[0]
+    groups: dict[str, list[tuple[float, Measured]]] = {}
+    for row in rows:
+        ours, published = row.measured(metric, per_image=experiment.per_image), row.row.published or row.row.beside
+        if row.row.group and published and published.mean is not None and ours.standard_error is not None:
+            groups.setdefault(row.row.group, []).append((published.mean, ours))
+    said = []
+    for group, found in groups.items():
+        pairs = [(p - q, a, b) for (p, a), (q, b) in combinations(found, 2) if p != q]
+        apart = [
+            (gap, difference)
+            for gap, a, b in pairs
+            if abs(difference := (a.mean or 0) - (b.mean or 0)) > 1.96 * math.hypot(*map(_error, (a, b)))
+        ]
+        alike = sum(gap * difference > 0 for gap, difference in apart)
+        said.append(
+            f"Order by {metric}, {group}: of {len(pairs)} pairs of rows {len(apart)} are told apart here, {alike} of "
+            "them in the published order."
+        )
+    return said
+
+
+def _error(value: Measured) -> float:
+    return value.standard_error or 0.0
+
+
+def _measured(records: Sequence[Record], metric: str, best: int, per_image: bool) -> Measured:
+    scores = [record.scores[metric] for record in records]
+    return Measured.of(scores, best, per_image=per_image, lower=metric.startswith("lpips"))
 
 
 def _update(record: Record, victims: tuple[int, ...] | None) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.audit.api import named_threat_model
 from leakgauge.audit.case import Case
-from leakgauge.audit.grid import Round, grid
+from leakgauge.audit.grid import Round, grid, standard_metrics
+from leakgauge.audit.plan import client_others
 from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics, run_cases
 from leakgauge.audit.store import FolderStore, check_reachable
-from leakgauge.catalogue import METRICS
 from leakgauge.config import build
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
@@ -29,12 +29,19 @@ from leakgauge.reproduce.experiment import SCALES, Experiment, Row, Scale, Setti
 from leakgauge.reproduce.result import Reproduction, RowResult
 from leakgauge.reproduce.victims import Victim, embedded, train_head_only, victim
 from leakgauge.threads import suitable_threads
+from leakgauge.tradeoff.training import Trained, TrainingPlan, prepare_training, run_training
 from leakgauge.types import Batch
+
+_TESTED = 2000
+"""Test images that the accuracy under a defence is taken on."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How an experiment is run. ``images`` per row and ``seconds`` per update replace those of the scale."""
+    """How an experiment is run. ``images`` per row and ``seconds`` per update replace those of the scale.
+
+    ``weights`` are those of LPIPS; without them, and without LEAKGAUGE_WEIGHTS, it is not measured.
+    """
 
     scale: Scale = "smoke"
     data_root: Path | None = None
@@ -43,6 +50,7 @@ class Options:
     seconds: float | None = None
     seed: int = 0
     device: str = "cpu"
+    weights: Path | None = None
 
     def __post_init__(self) -> None:
         build({scale: lambda: None for scale in SCALES}, self.scale, kind="scale")
@@ -112,7 +120,7 @@ def prepare(experiment: Experiment, options: Options) -> Prepared:
     dataset = _dataset(experiment, options)
     for setting in settings.values():
         _draw(setting, _private(experiment, dataset), options.seed)
-    metrics: Metrics = {name: build(METRICS, name, kind="metric") for name in experiment.metrics}
+    metrics = _metrics(experiment, options)
     return Prepared(experiment, options, dataset, settings, metrics)
 
 
@@ -127,11 +135,15 @@ def reproduce(
     watch = watch or Unwatched()
     store = FolderStore.create(prepared.options.out)
     rows: list[RowResult] = []
+    utilities: dict[TrainingPlan, Trained] = {}
     complete, number = True, 0
     try:
         for row in prepared.experiment.rows:
             setting = prepared.settings[row.label]
             rows.append(_run(row, setting, prepared, store, watch, number))
+            if (words := setting.utility) is not None:
+                utilities[words] = utilities.get(words) or _utility(words, prepared, row, watch)
+                rows[-1] = replace(rows[-1], utility=utilities[words])
             number += prepared.labels.count(row.label)
     except KeyboardInterrupt:
         complete = False
@@ -183,6 +195,22 @@ def _run(row: Row, setting: Setting, prepared: Prepared, store: FolderStore, wat
     )
 
 
+def _utility(words: TrainingPlan, prepared: Prepared, row: Row, watch: Watch) -> Trained:
+    """What a defence costs: the training that the output folder may hold already, and its accuracy."""
+    data = prepared.dataset
+    # All test images, ten encodings each under InstaHide, would take longer than the training.
+    some = replace(data, test=data.test[:_TESTED], highlights=())
+    plan = replace(words, dataset=data.name, seed=prepared.options.seed)
+    return run_training(
+        prepare_training(plan, some), prepared.options.out, lambda done, total: watch.training(row.label, done, total)
+    )
+
+
+def _metrics(experiment: Experiment, options: Options) -> Metrics:
+    known = standard_metrics(options.weights if any(one.startswith("lpips") for one in experiment.metrics) else None)
+    return {name: known[name] for name in experiment.metrics}
+
+
 def _records(cases: list[Case], metrics: Metrics, store: FolderStore, watch: Watch, number: int) -> Iterator[Record]:
     return run_cases(cases, metrics, store, lambda index, case: watch.attacking(number + index, case))
 
@@ -202,16 +230,26 @@ def _cases(
     cases = grid(
         Federation(learner, state, setting.local_update),
         [
-            Round(truth, unrelated[number % len(unrelated)] if unrelated else truth, None)
+            Round(
+                truth,
+                unrelated[number % len(unrelated)] if unrelated else truth,
+                None,
+                _others(dataset, prepared.options.seed, number, device),
+            )
             for number, truth in enumerate(real)
         ],
         defences={"none": setting.defence},
         attacks={row.label: setting.attack},
-        threat_model=named_threat_model(prepared.experiment.threat_model),
+        threat_model=named_threat_model(setting.threat_model or prepared.experiment.threat_model),
         seed=prepared.options.seed,
         auxiliary=_on(device, dataset.test[-count:]) if count else None,
     )
     return [case for case in cases if not case.null or case.round < len(unrelated)]
+
+
+def _others(dataset: Dataset, seed: int, number: int, device: torch.device) -> Batch | None:
+    others = client_others(dataset, seed=seed, number=number)
+    return None if others is None else _on(device, others)
 
 
 def _private(experiment: Experiment, dataset: Dataset) -> torch.Tensor:

@@ -38,9 +38,7 @@ def table(result: Reproduction) -> Table:
     if result.experiment.shown > 1:
         return _table_of_several(result)
     experiment, metric = result.experiment, result.experiment.metrics[0]
-    grid = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title=experiment.title, title_justify="left"
-    )
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title=_title(result), title_justify="left")
     grid.add_column("setting", overflow="fold", min_width=24)
     columns = ["published", f"ours\n({metric})", "null", "images", "steps", "seconds"]
     if experiment.best:
@@ -56,30 +54,61 @@ def table(result: Reproduction) -> Table:
     return _with_notes(grid, result)
 
 
+def _title(result: Reproduction) -> str:
+    return f"{result.experiment.title} (scale {result.scale})"
+
+
 def _table_of_several(result: Reproduction) -> Table:
-    """For each metric ours, with the published number below it and then the null."""
+    """For each metric ours, the published number and the null; what a defence costs, where that was measured."""
     experiment = result.experiment
     metrics = experiment.metrics[: experiment.shown]
-    grid = Table(
-        box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title=experiment.title, title_justify="left"
-    )
+    costs = any(row.utility is not None for row in result.rows)
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title=_title(result), title_justify="left")
     grid.add_column("setting", overflow="fold", min_width=24)
+    if costs:
+        grid.add_column("accuracy, time\nours, published", justify="right")
+    form = "mean (best, s.d.): " if experiment.per_image else ""
     for metric in metrics:
-        grid.add_column(f"{metric}\nours, published, null", justify="right")
+        grid.add_column(f"{metric}\n{form}ours, published, null", justify="right")
     for name in ("updates", "seconds"):
         grid.add_column(name, justify="right")
     for row in result.rows:
-        cells = []
+        cells = [_cost(row)] if costs else []
         for metric in metrics:
-            published = row.row.published_of(metric, metrics[0])
-            given = "-" if published is None or published.mean is None else f"{published.mean:.3f}"
-            cells.append(f"{_three(row.measured(metric))}, {given}, {_three(row.null(metric))}")
+            ours, null = (
+                one(metric, experiment.best, per_image=experiment.per_image) for one in (row.measured, row.null)
+            )
+            given = _given(row.row.published_of(metric, metrics[0]))
+            joint = ",\n" if experiment.per_image else ", "
+            cells.append(joint.join((_three(ours, experiment.per_image), given, _three(null, experiment.per_image))))
         grid.add_row(_setting(row), *cells, str(len(row.records)), f"{row.seconds:.3g}")
     return _with_notes(grid, result)
 
 
-def _three(value: Measured) -> str:
-    return "not measured" if value.mean is None else f"{value.mean:.3f}"
+def _three(value: Measured, spread: bool = False) -> str:
+    if value.mean is None:
+        return "not measured"
+    return f"{value.mean:.3f}" + (f" ({_brief(value.best)}, {_brief(value.deviation)})" if spread else "")
+
+
+def _given(value: Published | None) -> str:
+    if value is None or value.mean is None:
+        return "-"
+    more = value.best is not None or value.deviation is not None
+    return f"{value.mean:.3f}" + (f" ({_brief(value.best)}, {_brief(value.deviation)})" if more else "")
+
+
+def _brief(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _cost(row: RowResult) -> str:
+    if row.utility is None:
+        return "-"
+    spent, seen = row.utility.overhead, row.utility.accuracy
+    accuracy = "diverged" if row.utility.diverged else f"{seen.mean:.3f}" if seen.count else "not measured"
+    time = f"×{spent.median:.2f}" if spent.count else "not measured"
+    return f"{accuracy}, {time}\n{_given(row.row.also.get('accuracy'))}, {_given(row.row.also.get('time'))}"
 
 
 def _with_notes(grid: Table, result: Reproduction) -> Table:
@@ -208,7 +237,7 @@ def _strip(result: Reproduction, row: RowResult) -> Tensor | None:
         )
         if bool(torch.isfinite(found).all())
     ]
-    if result.experiment.best:
+    if result.experiment.best and not result.experiment.per_image:
         scored = sorted(scored, key=lambda one: one[0], reverse=True)[: result.experiment.best]
     if not scored:
         return None

@@ -45,6 +45,7 @@ class TradeoffPlan:
     differ by what they do and nothing else; early states leak most. ``images`` are private images per cell, in as many
     rounds as the batch size makes of them. ``limit`` maps metrics to the most that may leak. What starts with
     ``training_`` and the learning rate are the utility's, ``budget``, ``steps`` and ``seconds`` the attacks'.
+    ``learning_rates`` maps defences to rates of their own.
     """
 
     dataset: str = "photos:size=16"
@@ -70,6 +71,7 @@ class TradeoffPlan:
     training_epochs: int | None = None
     training_batch_size: int | None = None
     learning_rate: float | None = None
+    learning_rates: Any = field(default_factory=dict)
     schedule: str | None = None
     seed: int = 0
 
@@ -91,6 +93,14 @@ class TradeoffPlan:
                 raise InvalidCase(
                     f"A trade-off compares images, so {name!r} cannot be its limit; limit identification."
                 )
+        rates = self.learning_rates
+        if not isinstance(rates, Mapping) or any(
+            name not in self.defences or type(rate) not in (int, float) for name, rate in rates.items()
+        ):
+            raise InvalidCase(
+                "`learning_rates` is a table from defences of this plan to their rates, such as "
+                f'{{"pruning:keep=0.01" = 0.02}}, got {rates!r}; correct it.'
+            )
         for condition in self.conditions():
             threat_model = named_threat_model(condition.threat_model)
             if condition.unaware and threat_model.defence:
@@ -146,7 +156,7 @@ class TradeoffPlan:
             steps=self.training_steps,
             epochs=self.training_epochs,
             batch_size=self.training_batch_size,
-            learning_rate=self.learning_rate,
+            learning_rate=self.learning_rates.get(defence, self.learning_rate),
             schedule=self.schedule,
             seed=self.seed,
         )

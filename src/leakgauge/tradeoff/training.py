@@ -98,7 +98,8 @@ class Trained:
 
     ``accuracy`` is NaN if the training diverged; ``guess`` is what naming the most frequent class would score.
     ``epsilon`` is what DP-SGD guarantees each example at ``DELTA``, as if batches were drawn by independent coins,
-    which shuffling only resembles; None for other defences, NaN where no accountant is at hand.
+    which shuffling only resembles; None for other defences, NaN where no accountant is at hand. An update that is
+    attacked is one round; ``epsilon_of_a_round`` is what its noise guarantees alone.
     """
 
     plan: TrainingPlan
@@ -111,6 +112,7 @@ class Trained:
     state: ModelState
     module: nn.Module
     epsilon: float | None = None
+    epsilon_of_a_round: float | None = None
 
     def weights(self) -> dict[str, Tensor]:
         """The trained weights under the names of ``module.state_dict()``, as ``audit --state`` reads them."""
@@ -144,6 +146,7 @@ class Trained:
             "seconds_per_step": finite(self.seconds_per_step),
             "diverged": self.diverged,
             "epsilon": None if self.epsilon is None else finite(self.epsilon),
+            "epsilon_of_a_round": None if self.epsilon_of_a_round is None else finite(self.epsilon_of_a_round),
         }
 
 
@@ -250,18 +253,20 @@ def _trained(prepared: PreparedTraining) -> Trained:
         diverged=training.diverged,
         state=training.state,
         module=prepared.module,
-        epsilon=_epsilon(prepared),
+        epsilon=_epsilon(prepared, training.done),
+        epsilon_of_a_round=_epsilon(prepared, 1),
     )
 
 
-def _epsilon(prepared: PreparedTraining) -> float | None:
+def _epsilon(prepared: PreparedTraining, steps: int) -> float | None:
+    """What so many rounds of a client guarantee each of its examples."""
     private = [part for part in getattr(prepared.defence, "defences", (prepared.defence,)) if isinstance(part, DPSGD)]
     if not private:
         return None
     training = prepared.training
     rate = min(1.0, training.training.batch_size / len(training.data))
     try:
-        return min(epsilon(part.noise_multiplier, rate, training.done, DELTA) for part in private)
+        return min(epsilon(part.noise_multiplier, rate, steps, DELTA) for part in private)
     except InvalidCase:  # the accountant is an optional dependency
         return float("nan")
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import is_dataclass, replace
 from typing import Any
 
-from torch.nn.functional import one_hot
-
 from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.best import Best
+from leakgauge.attacks.matching.best import Best, understood
 from leakgauge.attacks.matching.differentiation import Automatic
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, LeavingOut, Objective, Uniform
 from leakgauge.attacks.matching.priors import (
@@ -19,12 +17,10 @@ from leakgauge.attacks.matching.priors import (
     Starting,
     TotalVariation,
 )
-from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.protocol.aggregation import Aggregated
 from leakgauge.protocol.local_update import (
     Departure,
-    FedAvg,
     FedSGD,
     LocalUpdate,
     Transformed,
@@ -37,13 +33,20 @@ from leakgauge.protocol.private import Private
 _BATCH_NORM = 5e-3
 """Weight of R_BN where exact statistics are given [Huang et al., 2021, the strongest attacker]."""
 
+_LITTLE, _SMOOTH = 0.2, 0.1
+"""Below this share of visible entries total variation weighs at least so much.
+
+Chosen on training photographs, which are never victims: with 10 % and 1 % of the entries PSNR rose by 2.6 and 0.6 dB
+for one image and by 0.5 and 3.5 dB for four; with 30 % it fell by 4 dB for one.
+"""
+
 
 def adapted(attack: Any, observation: UpdateObservation) -> Any:
     """The attack with the distance and the priors that fit the disclosed defence; unchanged where none fits better.
 
     Gaussian noise: its log-likelihood, the squared distance. Laplace noise: the sum of absolute values. Clipping alone:
-    the angle. A layer that is spoilt on purpose (Soteria) is left out. Pruning needs no change, since the prediction is
-    restricted to the entries that are visible. Signs flipped at random (InstaHide): total variation of |x - 1/2|.
+    the angle. A layer that is spoilt on purpose (Soteria) is left out. Pruning changes the prediction itself; where it
+    left little to see, total variation weighs more. Signs flipped at random (InstaHide): total variation of |x - 1/2|.
     Exact BatchNorm statistics: R_BN. Attacks that do not match gradients stay as they are.
     """
     if isinstance(attack, Best):
@@ -69,18 +72,15 @@ def informed(observation: UpdateObservation) -> UpdateObservation:
     seen = replace(observation, local_update=_as_one(client, observation))
     if not any(transform.mixes for transform in transforms(client)):
         return seen
-    if observation.mixing is None or observation.labels is None:
-        return replace(seen, labels=None)
-    labels = observation.labels
-    if labels.ndim == 1:
-        labels = one_hot(labels.long(), observation.learner.num_classes(observation.state, observation.image_shape))
-    return replace(seen, labels=observation.mixing.mix(labels.to(observation.state.dtype)))
+    return replace(seen, labels=observation.mixed_labels)
 
 
 def _adapted(attack: GradientMatching, observation: UpdateObservation) -> GradientMatching:
     client = observation.local_update
     known = transforms(client)
     attack = replace(attack, objective=_objective(attack.objective, observation))
+    if known and _visible(observation) < _LITTLE:
+        attack = replace(attack, priors=tuple(_heavier(prior) for prior in attack.priors))
     if any(transform.flips_signs for transform in known):
         attack = replace(attack, priors=tuple(_folded(prior) for prior in attack.priors))
     if any(transform.mixes for transform in known) and observation.labels is None:
@@ -88,8 +88,7 @@ def _adapted(attack: GradientMatching, observation: UpdateObservation) -> Gradie
     exact = observation.batch_norm.statistics
     if exact is not None and exact.mean and not any(_of_statistics(prior) for prior in attack.priors):
         attack = replace(attack, priors=(*attack.priors, BatchNormStatistics(_BATCH_NORM)))
-    if client is not None and not isinstance(_innermost(client), FedSGD | FedAvg | StraightLine):
-        # Other routes know plain local steps only.
+    if not understood(client):
         attack = replace(attack, differentiation=Automatic())
     return attack
 
@@ -113,6 +112,19 @@ def _objective(objective: Objective, observation: UpdateObservation) -> Objectiv
     # Where nothing else carries the image, its visible columns are all there is to match.
     rest = any(t.ndim > 1 for name, t in observation.update.params.items() if name not in spoilt)
     return LeavingOut(objective, tuple(sorted(spoilt))) if spoilt and rest else objective
+
+
+def _visible(observation: UpdateObservation) -> float:
+    """The share of the update's entries that are not zero."""
+    tensors = observation.update.params.values()
+    return sum(int(tensor.count_nonzero()) for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
+
+
+def _heavier(prior: Prior) -> Prior:
+    if isinstance(prior, Starting):
+        return replace(prior, prior=_heavier(prior.prior))
+    smooths = isinstance(prior, TotalVariation | AnisotropicTotalVariation)
+    return replace(prior, weight=max(prior.weight, _SMOOTH)) if smooths else prior  # type: ignore[attr-defined,type-var]
 
 
 def _folded(prior: Prior) -> Prior:
@@ -142,10 +154,3 @@ def _is_mean_gradient(client: LocalUpdate) -> bool:
     if isinstance(client, Transformed):
         return client.transform.mixes and _is_mean_gradient(client.inner)
     return isinstance(client, FedSGD) or (isinstance(client, Private | Aggregated) and _is_mean_gradient(client.inner))
-
-
-def _innermost(client: LocalUpdate) -> LocalUpdate:
-    """What is left when the transforms are taken off, as the matching does."""
-    while isinstance(client, Transformed):
-        client = client.inner
-    return client

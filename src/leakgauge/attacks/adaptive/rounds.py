@@ -39,7 +39,7 @@ def decode_rounds(found: Sequence[Reconstruction], observations: Sequence[Update
         return replace(found[0], labels=labels)
     mixing = stacked([_needed(seen.mixing, "mixing") for _, seen in pairs])
     encodings = torch.cat([one.images for one, _ in pairs if one.images is not None])
-    images = decode(encodings, mixing, count).clamp(0, 1)
+    images = decode(encodings, mixing, mixing.images(count))[:count].clamp(0, 1)
     if mixing.signed:
         images = _likelier(images, labels, pairs[-1][1])
     facts = {**found[0].facts, "mixing": UPPER_BOUND, "rounds": len(pairs)}
@@ -97,6 +97,6 @@ class Unmixing:
         self.search.restore(snapshot)
 
     def _decoded(self, found: Reconstruction, observation: UpdateObservation) -> Reconstruction:
-        if observation.mixing is None or observation.labels is None:
+        if observation.mixing is None or observation.mixed_labels is None:
             return replace(found, facts={**found.facts, "mixing": HIDDEN})
         return decode_rounds([found], [observation])

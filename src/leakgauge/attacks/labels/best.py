@@ -19,6 +19,8 @@ from leakgauge.protocol.observation import UpdateObservation, known
 class BestLabels(CountRule):
     """`Alternating`, and `HeadMatching` where that leaves doubt; iDLG's signs where the update's scale is unknown.
 
+    One example is always named by its sign in the bias, which neither scaling nor pruning changes.
+
     There is doubt if a count is further than ``doubt`` from a whole number, as counts that explain the update are
     whole. ``work`` is the number of products K m C up to which a step of head matching is made at all; at the default a
     batch takes some ten seconds at most. `leakgauge reproduce ma2023/methods` compares the rules.
@@ -28,8 +30,11 @@ class BestLabels(CountRule):
     work: float = 3e7
 
     def estimate(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
-        rows, features = head_of(observation).weight.shape
-        cheap = known(observation.num_examples, "num_examples", needed_by=self) * rows * features <= self.work
+        head, num_examples = head_of(observation), known(observation.num_examples, "num_examples", needed_by=self)
+        if num_examples == 1 and head.bias_update is not None:
+            return IDLG().estimate(observation, generator=generator)
+        rows, features = head.weight.shape
+        cheap = num_examples * rows * features <= self.work
         try:
             counts = Alternating().estimate(observation, generator=generator)
         except MissingKnowledge:

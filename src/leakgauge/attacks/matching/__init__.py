@@ -33,6 +33,7 @@ from leakgauge.attacks.matching.priors import (
 )
 from leakgauge.attacks.matching.published import (
     dlg,
+    grad_attack,
     grad_inversion,
     idlg,
     inverting_gradients,
@@ -82,6 +83,7 @@ __all__ = [
     "WarmUp",
     "best",
     "dlg",
+    "grad_attack",
     "grad_inversion",
     "idlg",
     "inverting_gradients",

@@ -13,6 +13,7 @@ from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic, FrozenDifference
+from leakgauge.attacks.matching.differentiation.matcher import UNDERSTOOD
 from leakgauge.attacks.matching.engine import trace
 from leakgauge.attacks.matching.engine.layers import Added, MaxPool, Rectifier
 from leakgauge.attacks.matching.objectives import Cosine
@@ -22,6 +23,7 @@ from leakgauge.attacks.matching.priors import TotalVariation
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
 from leakgauge.errors import UnsupportedModel
+from leakgauge.protocol.local_update import LocalUpdate, Transformed, wrappers
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction
 
@@ -82,9 +84,15 @@ class Best:
             priors=(TotalVariation(weight),),
             parametrisation=Pixels(spread=spread),
             optimiser=SignedAdam(0.1, CosineDecay()),
-            differentiation=FrozenDifference(),
+            differentiation=FrozenDifference() if understood(observation.local_update) else Automatic(),
             budget=self.budget,
         )
+
+
+def understood(client: LocalUpdate | None) -> bool:
+    """Whether the client's local steps can be differentiated one by one, so that every route is open."""
+    steps = [layer for layer in wrappers(client) if not isinstance(layer, Transformed)]
+    return not steps or isinstance(steps[0], UNDERSTOOD)
 
 
 def family_of(observation: UpdateObservation) -> Family:

@@ -157,6 +157,35 @@ def grad_inversion(
     )
 
 
+def grad_attack(
+    tv_weight: float = 0.1,
+    bn_weight: float = 5e-3,
+    norm_weight: float = 0.0,
+    steps: int | None = 10_000,
+    restarts: int = 1,
+    seconds: float | None = None,
+) -> GradientMatching:
+    """Cosine distance, total variation, BatchNorm statistics and pixel norm; signed Adam [Huang et al., 2021, Eq. 3].
+
+    Hidden labels are found along with the images. The default weights are the authors' against an attacker who has the
+    exact statistics (BN_exact); without them theirs are 0.05 and 1e-3. Their terms in pixels are taken from normalised
+    pixels to [0, 1], as in `inverting_gradients`, from which the optimiser and its decay are.
+    """
+    return GradientMatching(
+        objective=Cosine(),
+        priors=(
+            *_total_variation(tv_weight),
+            *((BatchNormStatistics(bn_weight),) if bn_weight else ()),
+            *((PixelNorm(norm_weight / _UNIT**2),) if norm_weight else ()),
+        ),
+        parametrisation=Pixels(mean=0.5, spread=_UNIT),
+        optimiser=SignedAdam(learning_rate=0.1 * _UNIT, schedule=StepDecay()),
+        labels=FreeLabels(),
+        restarts=restarts,
+        budget=_budget(steps, seconds),
+    )
+
+
 def stepwise(
     tv_weight: float = 5e-3,
     bn_weight: float = 1e-4,

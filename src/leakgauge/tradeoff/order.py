@@ -1,0 +1,110 @@
+"""Which defences should leak less than which, and whether the table says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+from leakgauge.config import build_defence
+from leakgauge.defences import Chain, Defence, InstaHide, MixUp, NoDefence, Pruning
+from leakgauge.errors import InvalidCase
+from leakgauge.tradeoff.plan import Condition
+from leakgauge.tradeoff.result import Spread, Tradeoff, TradeoffRow
+
+_METRICS = ("identification", "psnr", "ssim")
+
+
+class Relation(Enum):
+    """What a table says of two rows under one condition."""
+
+    APART = "apart"
+    """In the expected order: by one metric at least the intervals do not meet, by none are they the other way round."""
+    OVERLAP = "overlap"
+    """The intervals meet."""
+    AT_NULLS = "at nulls"
+    """The intervals meet, and neither row shows more than its null does: there is nothing left to tell apart."""
+    REVERSED = "reversed"
+    """By one metric at least the row that should leak less leaks more, and the intervals do not meet."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two neighbours of an order under one condition."""
+
+    more: str
+    less: str
+    condition: Condition
+    relation: Relation
+
+
+@dataclass(frozen=True)
+class Order:
+    """Rows of a table, the leakiest expected first; ``strict`` if each should leak less and not merely no more."""
+
+    rows: tuple[TradeoffRow, ...]
+    strict: bool
+
+    def compared(self, result: Tradeoff) -> list[Compared]:
+        """Every pair of neighbours under every attacker who knows the defence, where both were measured."""
+        return [
+            Compared(more.defence, less.defence, condition, relation)
+            for condition in result.conditions
+            if not condition.unaware
+            for more, less in pairwise(self.rows)
+            if (relation := related(more, less, condition)) is not None
+        ]
+
+
+def expected(rows: Sequence[TradeoffRow]) -> list[Order]:
+    """The orders that are known: less is left by more pruning; none > MixUp > InstaHide > InstaHide and pruning.
+
+    The second is that of Huang et al. [2021, Table 5], for as many of its steps as the table has, of one k.
+    """
+    built = {row.defence: _built(row.defence) for row in rows}
+    pruned = [row for row in rows if isinstance(built[row.defence], Pruning)]
+    pruned.sort(key=lambda row: -built[row.defence].keep)  # type: ignore[union-attr]
+    plain = [row for row in rows if isinstance(built[row.defence], NoDefence)]
+    orders = [Order((*plain, *pruned), strict=False)]
+    for k in dict.fromkeys(one.k for one in built.values() if isinstance(one, MixUp | InstaHide)):
+        steps = [*plain]
+        for kinds in ((MixUp,), (InstaHide,), (InstaHide, Pruning)):
+            steps += [row for row in rows if _is(built[row.defence], kinds, k)][:1]
+        orders.append(Order(tuple(steps), strict=True))
+    return [order for order in orders if len(order.rows) > 1]
+
+
+def related(more: TradeoffRow, less: TradeoffRow, condition: Condition) -> Relation | None:
+    """What is known of two rows under one condition; None if one of them was not measured."""
+    pairs = [
+        (one, two)
+        for metric in _METRICS
+        if (one := _found(more, condition, metric)) is not None and (two := _found(less, condition, metric)) is not None
+    ]
+    if not pairs:
+        return None
+    if any(two.seen.low > one.seen.high for one, two in pairs):
+        return Relation.REVERSED
+    if any(one.seen.low > two.seen.high for one, two in pairs):
+        return Relation.APART
+    hidden = all(spread.null.count and spread.seen.low <= spread.null.high for pair in pairs for spread in pair)
+    return Relation.AT_NULLS if hidden else Relation.OVERLAP
+
+
+def _found(row: TradeoffRow, condition: Condition, metric: str) -> Spread | None:
+    return row.cells[condition].measured(metric) if condition in row.cells else None
+
+
+def _built(text: str) -> Defence | None:
+    """The defence that a row is named after; None for one that only Python knows."""
+    try:
+        return build_defence(text)
+    except InvalidCase:
+        return None
+
+
+def _is(defence: object, kinds: tuple[type, ...], k: int) -> bool:
+    """Whether a defence is a chain of these kinds, the first of them mixing k images."""
+    parts = defence.defences if isinstance(defence, Chain) else (defence,)
+    return tuple(map(type, parts)) == kinds and getattr(parts[0], "k", None) == k
