@@ -50,7 +50,7 @@ from leakgauge.defences import (
     SecureAggregation,
     Soteria,
 )
-from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelCounts, LabelExistence, LabelRecall
+from leakgauge.metrics import FSIM, LPIPS, PSNR, SSIM, Identification, LabelCounts, LabelExistence, LabelRecall
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
 
@@ -131,6 +131,7 @@ DATASETS: Table = {
 METRICS: Table = {
     "psnr": PSNR,
     "ssim": SSIM,
+    "fsim": FSIM,
     "identification": Identification,
     "label_recall": LabelRecall,
     "label_existence": LabelExistence,

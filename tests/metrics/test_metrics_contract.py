@@ -12,6 +12,7 @@ from skimage.data import astronaut
 from torch import Tensor
 
 from leakgauge.metrics import (
+    FSIM,
     LPIPS,
     PSNR,
     SSIM,
@@ -30,6 +31,7 @@ SIDE = 32
 EXTREMES = {
     "psnr": 200.0,
     "ssim": 1.0,
+    "fsim": 1.0,
     "lpips_alex": 0.0,
     "identification": 1.0,
     "label_recall": 1.0,
@@ -69,13 +71,13 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=EXTREMES)
 def metric(request: pytest.FixtureRequest, weights: Path) -> Metric:
     of_labels: list[Metric] = [LabelRecall(), LabelExistence(), LabelCounts()]
-    metrics: list[Metric] = [PSNR(), SSIM(), LPIPS("alex", str(weights)), Identification(), *of_labels]
+    metrics: list[Metric] = [PSNR(), SSIM(), FSIM(), LPIPS("alex", str(weights)), Identification(), *of_labels]
     return {metric.name: metric for metric in metrics}[request.param]
 
 
-@pytest.fixture(params=["psnr", "ssim", "lpips_alex", "identification"])
+@pytest.fixture(params=["psnr", "ssim", "fsim", "lpips_alex", "identification"])
 def image_metric(request: pytest.FixtureRequest, weights: Path) -> Metric:
-    metrics: list[Metric] = [PSNR(), SSIM(), LPIPS("alex", str(weights)), Identification()]
+    metrics: list[Metric] = [PSNR(), SSIM(), FSIM(), LPIPS("alex", str(weights)), Identification()]
     return {metric.name: metric for metric in metrics}[request.param]
 
 

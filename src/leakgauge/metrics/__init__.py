@@ -2,6 +2,7 @@
 
 from leakgauge.metrics.alignment import Comparison, align
 from leakgauge.metrics.base import Metric
+from leakgauge.metrics.fsim import FSIM
 from leakgauge.metrics.guessing import expected_guess
 from leakgauge.metrics.identification import Identification
 from leakgauge.metrics.intervals import Summary, beyond_chance, summarise
@@ -11,6 +12,7 @@ from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.ssim import SSIM
 
 __all__ = [
+    "FSIM",
     "LABEL_METRICS",
     "LPIPS",
     "PSNR",
