@@ -22,8 +22,8 @@ from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-baseline, labels, memory, page, quality = (
-    importlib.import_module(name) for name in ("baseline", "labels", "memory", "page", "quality")
+baseline, generators, labels, memory, page, quality = (
+    importlib.import_module(name) for name in ("baseline", "generators", "labels", "memory", "page", "quality")
 )
 
 SHAPE = (3, 8, 8)
@@ -434,3 +434,18 @@ def test_the_page_shows_a_missing_number_as_a_dash_never_as_zero():
     }
     result = {"experiment": "x/y", "title": "T", "command": "leakgauge reproduce x/y", "notes": [], "rows": [row]}
     assert "| a row | – | – | 0 | – | 1 |" in page.render({"x.json": result})
+
+
+# Generators.
+
+
+def test_the_benchmark_of_generators_keeps_speed_and_memory_and_a_checkpointed_one_needs_less(tmp_path):
+    file, model = tmp_path / "generators.json", "lenet:width=2,batch_norm=True"
+    generators.main(["--batches", "64", "128", "--model", model, "--size", "8", "--rounds", "1", "--out", str(file)])
+    rows = {(row["space"], row["batch_size"]): row for row in json.loads(file.read_text())["rows"]}
+    assert len(rows) == 6
+    assert all(row["steps_per_second"] > 0 for row in rows.values())
+    for batch in (64, 128):
+        kept = rows["generator", batch]["peak_mib"]
+        assert rows["generator, checkpointed", batch]["peak_mib"] < 0.8 * kept
+    assert rows["generator", 128]["peak_mib"] <= 2 * rows["generator", 64]["peak_mib"]

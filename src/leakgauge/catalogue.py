@@ -26,7 +26,11 @@ from leakgauge.attacks.labels import (
 from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, LabelFlip
 from leakgauge.attacks.matching import (
     best,
+    ci_net,
     dlg,
+    gias,
+    gias_on_noise,
+    gifd,
     grad_inversion,
     idlg,
     inverting_gradients,
@@ -50,7 +54,17 @@ from leakgauge.defences import (
     SecureAggregation,
     Soteria,
 )
-from leakgauge.metrics import FSIM, LPIPS, PSNR, SSIM, Identification, LabelCounts, LabelExistence, LabelRecall
+from leakgauge.metrics import (
+    FSIM,
+    LPIPS,
+    PSNR,
+    SSIM,
+    AffinePSNR,
+    Identification,
+    LabelCounts,
+    LabelExistence,
+    LabelRecall,
+)
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
 
@@ -71,6 +85,10 @@ ATTACKS: Table = {
     "idlg": idlg,
     "grad_inversion": grad_inversion,
     "stepwise": stepwise,
+    "ci_net": ci_net,
+    "gias": gias,
+    "gias_on_noise": gias_on_noise,
+    "gifd": gifd,
     "surrogate": surrogate,
     "epoch_copies": epoch_copies,
     "local_step_search": local_step_search,
@@ -130,6 +148,7 @@ DATASETS: Table = {
 
 METRICS: Table = {
     "psnr": PSNR,
+    "psnr_affine": AffinePSNR,
     "ssim": SSIM,
     "fsim": FSIM,
     "identification": Identification,

@@ -11,11 +11,12 @@ import pytest
 import leakgauge
 
 PACKAGE = Path(leakgauge.__file__).parent
-# `types <- params <- protocol <- {defences | attacks | metrics | models | data | utility} <- catalogue <- audit ...`
+# `types <- params <- {protocol | generative} <- {defences | attacks | metrics | models | data | utility} <- ...`
 FOUNDATION = {"types", "params", "errors", "files", "randomness", "version"}
 ALLOWED = {
     "protocol": FOUNDATION | {"protocol"},
-    "attacks": FOUNDATION | {"protocol", "attacks"},
+    "generative": FOUNDATION | {"generative", "threads"},
+    "attacks": FOUNDATION | {"protocol", "generative", "factories", "attacks"},
     "defences": FOUNDATION | {"protocol", "defences"},
     "metrics": FOUNDATION | {"protocol", "metrics"},
     "data": FOUNDATION | {"protocol", "data"},

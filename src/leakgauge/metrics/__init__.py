@@ -1,5 +1,6 @@
 """What came back, compared with what was private: the only place where truth and reconstruction meet."""
 
+from leakgauge.metrics.affine_psnr import AffinePSNR
 from leakgauge.metrics.alignment import Comparison, align
 from leakgauge.metrics.base import Metric
 from leakgauge.metrics.fsim import FSIM
@@ -17,6 +18,7 @@ __all__ = [
     "LPIPS",
     "PSNR",
     "SSIM",
+    "AffinePSNR",
     "Comparison",
     "Identification",
     "LabelCounts",

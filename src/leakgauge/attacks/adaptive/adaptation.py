@@ -13,6 +13,7 @@ from leakgauge.attacks.matching.differentiation import Automatic
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, LeavingOut, Objective, Uniform
 from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
+    Balanced,
     BatchNormStatistics,
     Prior,
     SignedTotalVariation,
@@ -116,7 +117,7 @@ def _objective(objective: Objective, observation: UpdateObservation) -> Objectiv
 
 
 def _folded(prior: Prior) -> Prior:
-    if isinstance(prior, Starting):
+    if isinstance(prior, Starting | Balanced):
         return replace(prior, prior=_folded(prior.prior))
     if isinstance(prior, TotalVariation):
         return SignedTotalVariation(prior.weight, prior.smoothing)
