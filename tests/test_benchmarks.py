@@ -22,8 +22,9 @@ from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-baseline, encryption, labels, memory, page, quality = (
-    importlib.import_module(name) for name in ("baseline", "encryption", "labels", "memory", "page", "quality")
+baseline, encryption, generators, labels, memory, page, quality = (
+    importlib.import_module(name)
+    for name in ("baseline", "encryption", "generators", "labels", "memory", "page", "quality")
 )
 
 SHAPE = (3, 8, 8)
@@ -449,3 +450,18 @@ def test_the_loop_and_the_vectorised_encryption_make_the_same_encodings(tmp_path
     assert [row["measured_on"] for row in loops] == [5, 5]
     assert all(row["difference"] < 1e-6 for row in loops)
     assert "times_slower" in capsys.readouterr().out
+
+
+# Generators.
+
+
+def test_the_benchmark_of_generators_keeps_speed_and_memory_and_a_checkpointed_one_needs_less(tmp_path):
+    file, model = tmp_path / "generators.json", "lenet:width=2,batch_norm=True"
+    generators.main(["--batches", "64", "128", "--model", model, "--size", "8", "--rounds", "1", "--out", str(file)])
+    rows = {(row["space"], row["batch_size"]): row for row in json.loads(file.read_text())["rows"]}
+    assert len(rows) == 6
+    assert all(row["steps_per_second"] > 0 for row in rows.values())
+    for batch in (64, 128):
+        kept = rows["generator", batch]["peak_mib"]
+        assert rows["generator, checkpointed", batch]["peak_mib"] < 0.8 * kept
+    assert rows["generator", 128]["peak_mib"] <= 2 * rows["generator", 64]["peak_mib"]

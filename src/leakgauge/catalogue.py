@@ -26,7 +26,11 @@ from leakgauge.attacks.labels import (
 from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, LabelFlip
 from leakgauge.attacks.matching import (
     best,
+    ci_net,
     dlg,
+    gias,
+    gias_on_noise,
+    gifd,
     grad_attack,
     grad_inversion,
     idlg,
@@ -53,7 +57,17 @@ from leakgauge.defences import (
     Soteria,
 )
 from leakgauge.encryption import CrossDataset, InsideDataset, Mixup
-from leakgauge.metrics import LPIPS, PSNR, SSIM, Identification, LabelCounts, LabelExistence, LabelRecall
+from leakgauge.metrics import (
+    FSIM,
+    LPIPS,
+    PSNR,
+    SSIM,
+    AffinePSNR,
+    Identification,
+    LabelCounts,
+    LabelExistence,
+    LabelRecall,
+)
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, Precode, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
 
@@ -75,6 +89,10 @@ ATTACKS: Table = {
     "grad_inversion": grad_inversion,
     "grad_attack": grad_attack,
     "stepwise": stepwise,
+    "ci_net": ci_net,
+    "gias": gias,
+    "gias_on_noise": gias_on_noise,
+    "gifd": gifd,
     "surrogate": surrogate,
     "midway": midway,
     "epoch_copies": epoch_copies,
@@ -140,7 +158,9 @@ DATASETS: Table = {
 
 METRICS: Table = {
     "psnr": PSNR,
+    "psnr_affine": AffinePSNR,
     "ssim": SSIM,
+    "fsim": FSIM,
     "identification": Identification,
     "label_recall": LabelRecall,
     "label_existence": LabelExistence,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import difflib
-import importlib
 import inspect
 import json
-import os
 import re
 import sys
 import tomllib
@@ -17,11 +15,21 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from torch import nn
-
 from leakgauge.catalogue import DEFENCES, Table
 from leakgauge.defences import Defence, chain
 from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.factories import cause, import_factory
+
+__all__ = [
+    "build",
+    "build_defence",
+    "call",
+    "cause",
+    "from_mapping",
+    "import_factory",
+    "load_config",
+    "split_chain",
+]
 
 T = TypeVar("T")
 
@@ -100,42 +108,6 @@ def load_config(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InvalidFile(f"The configuration {path} holds a {type(values).__name__}; write a table of keys.")
     return values
-
-
-def import_factory(reference: str) -> nn.Module:
-    """The module built by ``package.module:factory``, imported from the working folder or the environment."""
-    module_name, _, attribute = reference.partition(":")
-    if not module_name or not attribute:
-        raise InvalidCase(f"The model {reference!r} names no factory; write package.module:factory.")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
-    # The user's own code may fail in any way; what it says is the cause.
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:
-        raise InvalidCase(
-            f"The model factory {reference!r} cannot be imported ({cause(error)}); "
-            "check its name and run from its folder."
-        ) from error
-    if isinstance(factory, nn.Module):
-        raise InvalidCase(f"{reference!r} is a model; name a function that builds it, so that it can be built anew.")
-    try:
-        model = factory()
-    except Exception as error:
-        raise InvalidCase(
-            f"The model factory {reference!r} must be callable without arguments, but failed ({cause(error)}); "
-            "wrap it in a function that needs none."
-        ) from error
-    if not isinstance(model, nn.Module):
-        raise InvalidCase(
-            f"The model factory {reference!r} returned {type(model).__name__}; let it return a torch.nn.Module."
-        )
-    return model
-
-
-def cause(error: Exception) -> str:
-    """What went wrong, in one line."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def _options(rest: str, text: str) -> dict[str, Any]:

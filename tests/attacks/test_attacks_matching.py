@@ -143,6 +143,10 @@ class Negative:
     """The optimiser moves the negative; without the chain rule it would move the wrong way."""
 
     box = (0.0, 1.0)
+    facts = ()
+
+    def bind(self, observation, num_examples):
+        return self
 
     def start(self, restarts, num_examples, image_shape, *, generator):
         return torch.rand(restarts, num_examples, *image_shape, generator=generator)

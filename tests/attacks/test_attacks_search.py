@@ -356,6 +356,10 @@ class Squared:
     """Images that are the squares of what is moved, upside down."""
 
     box = None
+    facts = ()
+
+    def bind(self, observation, num_examples):
+        return self
 
     def start(self, restarts, num_examples, image_shape, *, generator):
         return torch.rand(restarts, num_examples * 192, generator=generator)

@@ -11,12 +11,13 @@ import pytest
 import leakgauge
 
 PACKAGE = Path(leakgauge.__file__).parent
-# types <- params <- protocol <- encryption <- {defences | attacks | metrics | models | data | utility} <- catalogue ...
+# types <- params <- {protocol | generative} <- encryption <- {defences | attacks | metrics | models | data | ...} <- ...
 FOUNDATION = {"types", "params", "errors", "files", "randomness", "structural_similarity", "version"}
 ALLOWED = {
     "protocol": FOUNDATION | {"protocol"},
     "encryption": FOUNDATION | {"protocol", "encryption"},
-    "attacks": FOUNDATION | {"protocol", "encryption", "attacks"},
+    "generative": FOUNDATION | {"generative", "threads"},
+    "attacks": FOUNDATION | {"protocol", "generative", "encryption", "factories", "attacks"},
     "defences": FOUNDATION | {"protocol", "encryption", "defences"},
     "metrics": FOUNDATION | {"protocol", "metrics"},
     "data": FOUNDATION | {"protocol", "data"},

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from skimage.metrics import peak_signal_noise_ratio
 from torchmetrics.functional.image import structural_similarity_index_measure
 
-from leakgauge.metrics import PSNR, SSIM, Comparison
+from leakgauge.metrics import PSNR, SSIM, AffinePSNR, Comparison
 
 
 def pair(*shape: int, seed: int = 0, noise: float = 0.2) -> Comparison:
@@ -85,3 +85,26 @@ def test_ssim_of_small_images_uses_the_largest_odd_window_that_fits(side: int, w
 @pytest.mark.parametrize("shape", [(1, 2, 8), (3, 8, 2), (1, 1, 1)])
 def test_ssim_of_images_below_three_pixels_is_not_measured(shape: tuple[int, int, int]) -> None:
     assert SSIM()(pair(2, *shape)).isnan().all()
+
+
+def test_contrast_and_brightness_of_each_channel_do_not_count_after_the_fit():
+    truth = pair(3, 3, 6, 6).originals.double()
+    gain, offset = torch.tensor([0.3, 0.7, -0.5]).view(3, 1, 1), torch.tensor([0.5, 0.1, 0.8]).view(3, 1, 1)
+    changed = Comparison(truth, truth * gain + offset, None, torch.zeros(3), None)
+    assert float(PSNR()(changed).max()) < 20
+    assert AffinePSNR()(changed) == pytest.approx([200.0] * 3)
+
+
+def test_the_fit_is_of_the_whole_batch_and_not_of_each_image():
+    truth = pair(2, 1, 6, 6).originals.double()
+    changed = Comparison(truth, truth * torch.tensor([0.5, 0.9]).view(2, 1, 1, 1), None, torch.zeros(2), None)
+    assert float(AffinePSNR()(changed).max()) < 60
+
+
+def test_the_fit_leaves_out_what_was_not_reconstructed_and_a_flat_channel_becomes_the_mean():
+    truth = pair(2, 1, 6, 6).originals.double()
+    found = torch.stack([torch.full_like(truth[0], 0.2), torch.full_like(truth[1], torch.nan)])
+    scores = AffinePSNR()(Comparison(truth, found, None, torch.zeros(2), None))
+    assert float(scores[0]) == pytest.approx(-10 * float(truth[0].var(unbiased=False).log10()))
+    assert bool(scores[1].isnan())
+    assert bool(AffinePSNR()(Comparison(truth, truth * torch.nan, None, torch.zeros(2), None)).isnan().all())

@@ -93,6 +93,13 @@ def test_lenet_has_the_count_of_its_convolutions_and_768_features(convolutions):
     assert parameters(LeNet(convolutions=convolutions)) == expected
 
 
+def test_a_wider_lenet_with_batch_norm_has_two_more_numbers_per_channel():
+    wide, plain = LeNet(convolutions=4, width=32, batch_norm=True), LeNet(convolutions=4, width=32)
+    assert parameters(wide) == parameters(plain) + 4 * 2 * 32
+    module = build(LeNet(batch_norm=True), (3, 8, 8), 10, seed=0)
+    assert torch.equal(module.norm1.weight, torch.ones(12))  # the range is for convolutions and the head
+
+
 def test_lenet_zhu_has_three_convolutions():
     assert lenet_zhu() == LeNet(activation="sigmoid", convolutions=3, initial_range=0.5)
 

@@ -33,6 +33,7 @@ from leakgauge.models import (
 SMALL: tuple[ModelFactory, ...] = (
     LeNet(),
     LeNet(convolutions=3, activation="tanh", initial_range=None),
+    LeNet(width=5, batch_norm=True),
     ConvNet(width=2),
     ConvNet(width=2, padding="circular", activation="softplus"),
     ResNet(depth=18, base_width=2),

@@ -16,7 +16,7 @@ from leakgauge.audit.run import Metrics
 from leakgauge.config import cause
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import LABEL_METRICS, LPIPS, PSNR, SSIM, Comparison, Identification, find_weights
+from leakgauge.metrics import FSIM, LABEL_METRICS, LPIPS, PSNR, SSIM, Comparison, Identification, find_weights
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
@@ -133,6 +133,7 @@ def standard_metrics(weights: str | Path | None = None) -> Metrics:
     return {
         "psnr": PSNR(),
         "ssim": SSIM(),
+        "fsim": FSIM(),
         "identification": Identification(),
         **label_metrics(),
         "lpips_alex": alex,

@@ -15,10 +15,12 @@ from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import (
+    FSIM,
     LABEL_METRICS,
     LPIPS,
     PSNR,
     SSIM,
+    AffinePSNR,
     Identification,
     LabelRecall,
     Metric,
@@ -35,7 +37,16 @@ _SIGNIFICANT = 0.05
 # Unit and direction of each metric; LPIPS needs its weights to measure, not to be described.
 _DESCRIBED: Mapping[str, Metric] = {
     metric.name: metric
-    for metric in (PSNR(), SSIM(), Identification(), *LABEL_METRICS, LPIPS("alex", ""), LPIPS("vgg", ""))
+    for metric in (
+        PSNR(),
+        SSIM(),
+        FSIM(),
+        AffinePSNR(),
+        Identification(),
+        *LABEL_METRICS,
+        LPIPS("alex", ""),
+        LPIPS("vgg", ""),
+    )
 }
 
 OF_LABELS = tuple(metric.name for metric in LABEL_METRICS)

@@ -1,7 +1,9 @@
 """What came back, compared with what was private: the only place where truth and reconstruction meet."""
 
+from leakgauge.metrics.affine_psnr import AffinePSNR
 from leakgauge.metrics.alignment import Comparison, align
 from leakgauge.metrics.base import Metric
+from leakgauge.metrics.fsim import FSIM
 from leakgauge.metrics.guessing import expected_guess
 from leakgauge.metrics.identification import Identification
 from leakgauge.metrics.intervals import Summary, beyond_chance, summarise
@@ -11,10 +13,12 @@ from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.ssim import SSIM
 
 __all__ = [
+    "FSIM",
     "LABEL_METRICS",
     "LPIPS",
     "PSNR",
     "SSIM",
+    "AffinePSNR",
     "Comparison",
     "Identification",
     "LabelCounts",

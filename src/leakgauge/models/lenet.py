@@ -19,8 +19,6 @@ from leakgauge.models.base import (
 from leakgauge.models.normalisation import Normalisation
 from leakgauge.types import ImageShape
 
-_WIDTH = 12
-
 
 @dataclass(frozen=True)
 class LeNet:
@@ -29,15 +27,18 @@ class LeNet:
     ``convolutions``: the authors' code, and LeNet (Zhu) of Geiping et al. [2020], have 3 (see ``lenet_zhu``); many
     copies of it have 4. ``initial_range``: weights and biases start uniform in plus or minus this, as in the authors'
     code; far wider than torch's default (``None``), it keeps sigmoids from washing the image out of the gradient.
+    ``width`` other than 12 and ``batch_norm`` before each activation are ours; the range leaves BatchNorm alone.
     """
 
     activation: str = "sigmoid"
     convolutions: int = 3
     initial_range: float | None = 0.5
+    width: int = 12
+    batch_norm: bool = False
 
     def __post_init__(self) -> None:
         check_choice("activation", self.activation, ACTIVATIONS)
-        check_positive(self, convolutions=self.convolutions)
+        check_positive(self, convolutions=self.convolutions, width=self.width)
         if self.initial_range is not None and not self.initial_range > 0:
             raise InvalidCase(
                 f"LeNet needs a positive `initial_range`, got {self.initial_range}; pass None for torch's default."
@@ -51,14 +52,19 @@ class LeNet:
         strides = [2 if index < 2 else 1 for index in range(self.convolutions)]
         layers: dict[str, nn.Module] = {}
         for index, stride in enumerate(strides, start=1):
-            layers[f"conv{index}"] = nn.Conv2d(channels if index == 1 else _WIDTH, _WIDTH, 5, stride=stride, padding=2)
+            incoming = channels if index == 1 else self.width
+            layers[f"conv{index}"] = nn.Conv2d(incoming, self.width, 5, stride=stride, padding=2)
+            if self.batch_norm:
+                layers[f"norm{index}"] = nn.BatchNorm2d(self.width)
             layers[f"act{index}"] = make_activation(self.activation)
         layers["flatten"] = nn.Flatten()
-        features = _WIDTH * strided(height, *strides) * strided(width, *strides)
+        features = self.width * strided(height, *strides) * strided(width, *strides)
         module = assemble(image_shape, num_classes, normalisation, layers, features=features)
         if self.initial_range is not None:
-            for parameter in module.parameters():
-                nn.init.uniform_(parameter, -self.initial_range, self.initial_range)
+            for layer in module.modules():
+                if isinstance(layer, nn.Conv2d | nn.Linear):
+                    for parameter in layer.parameters():
+                        nn.init.uniform_(parameter, -self.initial_range, self.initial_range)
         return module
 
 

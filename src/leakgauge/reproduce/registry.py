@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leakgauge.config import build
-from leakgauge.reproduce import geiping2020, huang2021, ma2023
+from leakgauge.reproduce import cinet, geiping2020, huang2021, ma2023
 from leakgauge.reproduce.experiment import Experiment
 
-_PAPERS = (geiping2020, huang2021, ma2023)
+_PAPERS = (geiping2020, huang2021, ma2023, cinet)
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment for paper in _PAPERS for experiment in paper.EXPERIMENTS

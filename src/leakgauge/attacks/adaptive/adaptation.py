@@ -11,6 +11,7 @@ from leakgauge.attacks.matching.differentiation import Automatic
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, LeavingOut, Objective, Uniform
 from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
+    Balanced,
     BatchNormStatistics,
     Prior,
     SignedTotalVariation,
@@ -128,7 +129,7 @@ def _heavier(prior: Prior) -> Prior:
 
 
 def _folded(prior: Prior) -> Prior:
-    if isinstance(prior, Starting):
+    if isinstance(prior, Starting | Balanced):
         return replace(prior, prior=_folded(prior.prior))
     if isinstance(prior, TotalVariation):
         return SignedTotalVariation(prior.weight, prior.smoothing)

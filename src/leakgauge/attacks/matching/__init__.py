@@ -3,7 +3,9 @@
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.best import Best, best
+from leakgauge.attacks.matching.control import OnNoise
 from leakgauge.attacks.matching.differentiation import (
+    Accumulated,
     Automatic,
     Differentiation,
     DoubleBackward,
@@ -11,10 +13,19 @@ from leakgauge.attacks.matching.differentiation import (
     FrozenDifference,
     Tangent,
 )
+from leakgauge.attacks.matching.generators import (
+    GeneratorFeatures,
+    GeneratorLatent,
+    GeneratorWeights,
+    TrainedGenerator,
+    UntrainedGenerator,
+    WeightsPerImage,
+)
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, Geometric, Latest, Stepwise, Uniform
 from leakgauge.attacks.matching.optimisers import (
     LBFGS,
     Adam,
+    Constant,
     CosineDecay,
     Langevin,
     QuantisedSign,
@@ -25,6 +36,7 @@ from leakgauge.attacks.matching.optimisers import (
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
+    Balanced,
     BatchNormStatistics,
     GroupConsistency,
     PixelNorm,
@@ -32,7 +44,11 @@ from leakgauge.attacks.matching.priors import (
     TotalVariation,
 )
 from leakgauge.attacks.matching.published import (
+    ci_net,
     dlg,
+    gias,
+    gias_on_noise,
+    gifd,
     grad_attack,
     grad_inversion,
     idlg,
@@ -44,18 +60,22 @@ from leakgauge.attacks.matching.published import (
     quasi_newton_smooth,
     stepwise,
 )
+from leakgauge.attacks.matching.relay import Leg, Relay
 from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.attacks.matching.unknowns import FreeLabels
 
 __all__ = [
     "L1",
     "LBFGS",
+    "Accumulated",
     "Adam",
     "AnisotropicTotalVariation",
     "Automatic",
+    "Balanced",
     "BatchNormStatistics",
     "Best",
     "Budget",
+    "Constant",
     "Cosine",
     "CosineDecay",
     "Differentiation",
@@ -64,14 +84,20 @@ __all__ = [
     "FiniteDifference",
     "FreeLabels",
     "FrozenDifference",
+    "GeneratorFeatures",
+    "GeneratorLatent",
+    "GeneratorWeights",
     "Geometric",
     "GradientMatching",
     "GroupConsistency",
     "Langevin",
     "Latest",
+    "Leg",
+    "OnNoise",
     "PixelNorm",
     "Pixels",
     "QuantisedSign",
+    "Relay",
     "SignedAdam",
     "Starting",
     "StepDecay",
@@ -79,10 +105,17 @@ __all__ = [
     "StraightLine",
     "Tangent",
     "TotalVariation",
+    "TrainedGenerator",
     "Uniform",
+    "UntrainedGenerator",
     "WarmUp",
+    "WeightsPerImage",
     "best",
+    "ci_net",
     "dlg",
+    "gias",
+    "gias_on_noise",
+    "gifd",
     "grad_attack",
     "grad_inversion",
     "idlg",

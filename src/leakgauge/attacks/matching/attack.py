@@ -14,7 +14,7 @@ from leakgauge.attacks.labels.best import BestLabels
 from leakgauge.attacks.matching.differentiation import Automatic, Differentiation
 from leakgauge.attacks.matching.objectives import Cosine, Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, SignedAdam
-from leakgauge.attacks.matching.parametrisations import Parametrisation, Pixels
+from leakgauge.attacks.matching.parametrisations import Coordinates, Parametrisation, Pixels
 from leakgauge.attacks.matching.priors import Prior, bind_all
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.attacks.matching.search import Search
@@ -50,15 +50,22 @@ class GradientMatching:
     ) -> Reconstruction:
         return self.search([observation], generator=generator).run(progress)[0]
 
-    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
+    def search(
+        self,
+        observations: Sequence[UpdateObservation],
+        *,
+        generator: Generator,
+        coordinates: Coordinates | None = None,
+    ) -> Search:
         """The attack at its start, to be stepped, interrupted and resumed by whoever holds it.
 
-        Several observations of one model are attacked side by side; each is explained on its own.
+        Several observations of one model are attacked side by side; each is explained on its own. ``coordinates``
+        take the place of the parametrisation's, to go on from what another search has found.
         """
         problems = [self.problem(observation, generator=generator) for observation in observations]
         first, seen = problems[0], observations[0]
         unknowns = Unknowns(
-            self.parametrisation,
+            coordinates or self.parametrisation.bind(seen, len(first.labels)),
             len(first.labels),
             seen.image_shape,
             first.labels.shape[1] if isinstance(self.labels, FreeLabels) and seen.labels is None else None,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
 from leakgauge.attacks.matching.registration import registered
+from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import CENTRE
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation
@@ -31,6 +32,21 @@ class Prior(ABC):
     def at(self, spent: float) -> Prior | None:
         """The prior when this share of the budget is spent; None = not in force."""
         del spent
+        return self
+
+    @property
+    def updates(self) -> int:
+        """How often in a search its weight is set anew by what is matched; 0 = never, it is what it is."""
+        return 0
+
+    def factors(self, images: Tensor, losses: Tensor) -> tuple[float, ...]:
+        """Its weights at ``images`` whose matching losses are given, one per restart; none for one that has its own."""
+        del images, losses
+        return ()
+
+    def weighed(self, factors: tuple[float, ...]) -> Prior:
+        """The prior under these weights."""
+        del factors
         return self
 
 
@@ -91,6 +107,59 @@ class PixelNorm(Prior):
 
 
 @dataclass(frozen=True)
+class Scaled(Prior):
+    """Another prior times ``factor``."""
+
+    prior: Prior
+    factor: float
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return self.factor * self.prior(images)
+
+    def at(self, spent: float) -> Prior | None:
+        current = self.prior.at(spent)
+        return None if current is None else Scaled(current, self.factor)
+
+
+@dataclass(frozen=True)
+class Balanced(Prior):
+    """A prior R whose weight follows the matching loss D: w = ``share`` * D(x) / R(x), set anew at the candidate of the
+    moment ``updates`` times in a search, at equal parts of its budget.
+
+    What D can be brought down to is 1e-7 on one model and 0.1 on another, so no one weight serves both. This one never
+    sees the truth: as long as D falls, the prior gives way, and where D is stuck, it stays. A share of 1 or more would
+    let it smooth the images, lower R and so raise its own weight without end. Over several restarts the geometric mean
+    counts, so that their losses compare.
+    """
+
+    prior: Prior = field(default_factory=lambda: TotalVariation(1.0))
+    share: float = 0.5
+    updates: int = 20
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1 or self.updates < 1:
+            raise InvalidCase(
+                f"Balanced needs a share between 0 and 1 and at least one update, got {self.share} and {self.updates}; "
+                "correct them."
+            )
+
+    def __call__(self, images: Tensor) -> Tensor:
+        raise NotImplementedError("the prior is weighed against the matching loss of a search; start one")
+
+    def bind(self, observation: UpdateObservation) -> Prior:
+        return replace(self, prior=self.prior.bind(observation))
+
+    def factors(self, images: Tensor, losses: Tensor) -> tuple[float, ...]:
+        with torch.no_grad():
+            ratios = losses.double() / self.prior(images).double()
+        usable = ratios[ratios.isfinite() & (ratios > 0)]
+        return (self.share * float(usable.log().mean().exp()) if len(usable) else 0.0,)
+
+    def weighed(self, factors: tuple[float, ...]) -> Prior:
+        return Scaled(self.prior, *factors)
+
+
+@dataclass(frozen=True)
 class Starting(Prior):
     """A prior that comes into force when the share ``after`` of the budget is spent."""
 
@@ -102,6 +171,16 @@ class Starting(Prior):
 
     def bind(self, observation: UpdateObservation) -> Prior:
         return Starting(self.prior.bind(observation), self.after)
+
+    @property
+    def updates(self) -> int:
+        return self.prior.updates
+
+    def factors(self, images: Tensor, losses: Tensor) -> tuple[float, ...]:
+        return self.prior.factors(images, losses)
+
+    def weighed(self, factors: tuple[float, ...]) -> Prior:
+        return Starting(self.prior.weighed(factors), self.after)
 
     def at(self, spent: float) -> Prior | None:
         return self.prior.at(spent) if spent >= self.after else None
@@ -209,6 +288,19 @@ class SideBySide(Prior):
     def __call__(self, images: Tensor) -> Tensor:
         groups = images.chunk(len(self.priors))
         return torch.cat([prior(group) for prior, group in zip(self.priors, groups, strict=True)])
+
+    @property
+    def updates(self) -> int:
+        return max(prior.updates for prior in self.priors)
+
+    def factors(self, images: Tensor, losses: Tensor) -> tuple[float, ...]:
+        groups = zip(self.priors, images.chunk(len(self.priors)), losses.chunk(len(self.priors)), strict=True)
+        return tuple(factor for prior, own, loss in groups for factor in prior.factors(own, loss))
+
+    def weighed(self, factors: tuple[float, ...]) -> Prior:
+        each = len(factors) // len(self.priors)
+        parts = (factors[index * each : (index + 1) * each] for index in range(len(self.priors)))
+        return SideBySide(tuple(prior.weighed(own) for prior, own in zip(self.priors, parts)))
 
     def at(self, spent: float) -> Prior | None:
         current = [prior.at(spent) for prior in self.priors]

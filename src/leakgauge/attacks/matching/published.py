@@ -7,14 +7,27 @@ run on the time that is spent.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching.control import OnNoise
+from leakgauge.attacks.matching.generators import (
+    GeneratorFeatures,
+    GeneratorLatent,
+    GeneratorWeights,
+    TrainedGenerator,
+    UntrainedGenerator,
+    WeightsPerImage,
+)
+from leakgauge.attacks.matching.generators.untrained import Normalisation, Output, Upsampling
 from leakgauge.attacks.matching.objectives import Cosine, Euclidean, Objective, Stepwise
 from leakgauge.attacks.matching.optimisers import (
     LBFGS,
+    Adam,
+    Constant,
     Langevin,
     Optimiser,
     QuantisedSign,
@@ -32,6 +45,7 @@ from leakgauge.attacks.matching.priors import (
     Starting,
     TotalVariation,
 )
+from leakgauge.attacks.matching.relay import Leg, Relay
 from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.errors import InvalidCase
 
@@ -211,6 +225,112 @@ def stepwise(
         restarts=restarts,
         budget=_budget(steps, seconds),
     )
+
+
+def ci_net(
+    width: Literal["code", "paper"] = "code",
+    channels: int | None = None,
+    upsampling: Upsampling = "nearest",
+    normalisation: Normalisation = "spectral",
+    output: Output = "tanh",
+    learning_rate: float = 1e-3,
+    checkpointed: bool = False,
+    steps: int | None = 2_000,
+    restarts: int = 1,
+    seconds: float | None = None,
+) -> GradientMatching:
+    """Cosine distance, no prior, signed Adam at a constant rate on the weights of an untrained over-parameterised
+    generator, labels restored [Zhang et al., 2023, CI-Net, Algorithm 1].
+
+    Algorithm 1 prints the squared distance; the authors' code has the cosine, tanh and 2 000 steps for CIFAR-10. Both
+    rules for the ``width`` are theirs (see `GeneratorWeights`); ``channels`` takes their place. The other options are
+    for the ablations of Figure 8.
+    """
+    return GradientMatching(
+        objective=Cosine(),
+        parametrisation=GeneratorWeights(
+            UntrainedGenerator(upsampling=upsampling, normalisation=normalisation, output=output),
+            width=width if channels is None else channels,
+            checkpointed=checkpointed,
+        ),
+        optimiser=SignedAdam(learning_rate=learning_rate, schedule=Constant()),
+        restarts=restarts,
+        budget=_budget(steps, seconds),
+    )
+
+
+def gias(
+    generator: str | None = None,
+    factory: str | None = None,
+    latent: int | None = None,
+    signed: bool = False,
+    tv_weight: float = 1e-4,
+    weight_rate: float = 1e-3,
+    steps: int | None = 8_000,
+    restarts: int = 1,
+    seconds: float | None = None,
+) -> Relay:
+    """Cosine distance and total variation over the latents of a trained generator, then over weights of its own for
+    each image; Adam with step decay [Jeon et al., 2021, GIAS].
+
+    ``generator`` is the file of one (see `TrainedGenerator`); without it the network is untrained. An eighth of the
+    budget goes to the latents at a rate of 0.1, as of the paper's 1 000 and 7 000 steps; the authors allow 4 restarts.
+    Compare with `gias_on_noise`:
+    a generator makes likely images of whatever it is fed.
+    """
+    priors = _total_variation(tv_weight)
+    latents = GradientMatching(
+        priors=priors,
+        parametrisation=GeneratorLatent(TrainedGenerator(generator, factory, latent, signed)),
+        optimiser=Adam(learning_rate=0.1, schedule=StepDecay()),
+        restarts=restarts,
+    )
+    weights = GradientMatching(
+        priors=priors,
+        parametrisation=WeightsPerImage(),
+        optimiser=Adam(learning_rate=weight_rate, schedule=StepDecay()),
+    )
+    return Relay((Leg(latents, 1), Leg(weights, 7)), budget=_budget(steps, seconds))
+
+
+def gias_on_noise(
+    generator: str | None = None,
+    factory: str | None = None,
+    latent: int | None = None,
+    signed: bool = False,
+    steps: int | None = 8_000,
+    restarts: int = 1,
+    seconds: float | None = None,
+) -> OnNoise:
+    """The control of `gias`: the same attack, fed noise instead of the update."""
+    return OnNoise(gias(generator, factory, latent, signed, steps=steps, restarts=restarts, seconds=seconds))
+
+
+def gifd(
+    generator: str | None = None,
+    factory: str | None = None,
+    latent: int | None = None,
+    signed: bool = False,
+    stages: int = 2,
+    radius: float = 0.05,
+    tv_weight: float = 1e-4,
+    norm_weight: float = 1e-6,
+    steps: int | None = 3_000,
+    restarts: int = 1,
+    seconds: float | None = None,
+) -> Relay:
+    """Latents first, then what enters each later stage of the generator within an l1 ball, equally long each; the
+    stage whose update comes closest is returned [Fang et al., 2023, GIFD].
+
+    ``radius`` is per feature (see `GeneratorFeatures`), where theirs is for a whole map of BigGAN. The control is
+    `OnNoise(gifd(...))`.
+    """
+    priors = (*_total_variation(tv_weight), PixelNorm(norm_weight / _UNIT**2))
+    optimiser = Adam(learning_rate=0.1, schedule=StepDecay())
+    latents = GeneratorLatent(TrainedGenerator(generator, factory, latent, signed))
+    first = GradientMatching(priors=priors, parametrisation=latents, optimiser=optimiser, restarts=restarts)
+    later = (replace(first, parametrisation=GeneratorFeatures(stage, radius)) for stage in range(1, stages + 1))
+    return Relay(tuple(Leg(one, 1) for one in (first, *later)), kept="closest", budget=_budget(steps, seconds))
 
 
 def quasi_newton(

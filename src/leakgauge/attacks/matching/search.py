@@ -61,7 +61,7 @@ class Search:
         self.trace: list[Tensor] = []
         self.seconds = 0.0
         self.outcome: Outcome | None = None
-        self.notes: dict[str, str | int | float] = {}
+        self.notes: dict[str, str | int | float] = dict(unknowns.coordinates.facts)
         self.phase: Phase | None = None
         self.share = 0.0
         """Of the budget that was spent when the last step began, which decided its phase."""
@@ -69,6 +69,8 @@ class Search:
         self.labels = torch.stack([problem.labels for problem in problems]).repeat_interleave(restarts, dim=0)
         started = budget.now()
         self.evaluator = self._plan(differentiation)
+        self.factors: list[tuple[float, ...]] = self._balance()
+        """Weights of each prior whose weight follows the matching loss, as they are now."""
         self.seconds += budget.now() - started
 
     def run(self, progress: Progress = silent) -> list[Reconstruction]:
@@ -79,6 +81,8 @@ class Search:
     def step(self) -> Tick:
         """Evaluate the candidate and move on."""
         started = self.budget.now()
+        if self._due():
+            self.factors = self._balance()
         self.share = self.spent
         phase = self._phase(self.share)
         if phase != self.phase:
@@ -132,12 +136,14 @@ class Search:
             "restarts": self.restarts,
             **self.notes,
         }
+        if any(self.factors):
+            facts["weight of the prior"] = max(own[row // self.restarts] for own in self.factors if own)
         labels = problem.labels
         if outcome is Outcome.NON_FINITE:
             return Reconstruction(None, None if labels.is_floating_point() else labels, outcome, trace, facts)
         parts = self.unknowns.split(self.best[row : row + 1])
         with torch.no_grad():
-            images = self.unknowns.parametrisation.decode(parts.images)[0].clamp(0, 1)
+            images = self.unknowns.coordinates.decode(parts.images)[0].clamp(0, 1)
         if parts.logits is not None:
             labels = parts.logits[0].argmax(dim=1)
         if parts.position is not None:
@@ -145,15 +151,35 @@ class Search:
         return Reconstruction(images, labels, outcome, trace, facts | {"loss": float(self.lowest[row])})
 
     def _phase(self, spent: float) -> Phase:
-        active = (prior.at(spent) for prior in self.priors)
+        weighed = (prior.weighed(factors) for prior, factors in zip(self.priors, self.factors, strict=True))
+        active = (prior.at(spent) for prior in weighed)
         return Phase(self.problems[0].objective.at(spent), tuple(prior for prior in active if prior is not None))
 
     def _plan(self, differentiation: Differentiation) -> Evaluator:
-        parts = self.unknowns.split(self.state.candidate)
+        return plan_evaluation(self.problems[0], differentiation, self._rows(self.state.candidate))
+
+    def _rows(self, variables: Tensor) -> Rows:
+        """The candidates, not to be differentiated."""
+        parts = self.unknowns.split(variables)
         with torch.no_grad():
-            images = self.unknowns.parametrisation.decode(parts.images)
-        rows = Rows(images, self._labels(parts.logits), self.observed, parts.position)
-        return plan_evaluation(self.problems[0], differentiation, rows)
+            images = self.unknowns.coordinates.decode(parts.images)
+        return Rows(images, self._labels(parts.logits), self.observed, parts.position)
+
+    def _balance(self) -> list[tuple[float, ...]]:
+        """The weights that follow from the candidates of the moment."""
+        if not any(prior.updates for prior in self.priors):
+            return [() for _ in self.priors]
+        rows = self._rows(self.state.candidate)
+        losses = self.evaluator.evaluate(rows, self.problems[0].objective.at(self.spent)).value
+        return [prior.factors(rows.images, losses) for prior in self.priors]
+
+    def _due(self) -> bool:
+        """Whether the step to come is the first of another part of the budget by which a prior is weighed."""
+        return any(int(self.spent * prior.updates) > int(self.share * prior.updates) for prior in self.priors)
+
+    def matching_loss(self) -> Tensor:
+        """Of each row's best iterate, without priors and under the last objective; comparable between searches."""
+        return self.evaluator.evaluate(self._rows(self.best), self.problems[0].objective.at(1.0)).value
 
     def _labels(self, logits: Tensor | None) -> Tensor:
         return self.labels if logits is None else logits.softmax(dim=-1)
@@ -173,7 +199,7 @@ class Search:
         leaf = variables.detach().requires_grad_()
         with torch.enable_grad():
             parts = self.unknowns.split(leaf)
-            images = self.unknowns.parametrisation.decode(parts.images)
+            images = self.unknowns.coordinates.decode(parts.images)
             labels = self._labels(parts.logits)
         position = None if parts.position is None else parts.position.detach()
         rows = Rows(images.detach(), labels.detach(), self.observed, position)
@@ -205,6 +231,7 @@ class Search:
             "trace": torch.stack(self.trace) if self.trace else self.lowest.new_zeros(0, len(self.lowest)),
             "seconds": torch.tensor(self.seconds, dtype=torch.float64),
             "share": torch.tensor(self.share, dtype=torch.float64),
+            "factors": torch.tensor([one for factors in self.factors for one in factors], dtype=torch.float64),
         }
         kept |= {f"state.{name}": tensor for name, tensor in _tensors(self.state).items()}
         return tree.map_tensors(torch.clone, kept)  # the search goes on writing to its own
@@ -215,15 +242,18 @@ class Search:
             state = _restored(self.state, {k.removeprefix("state."): v for k, v in snapshot.items()}, "")
             best, lowest, trace = snapshot["best"], snapshot["lowest"], snapshot["trace"]
             seconds, share = float(snapshot["seconds"]), float(snapshot["share"])
+            factors = snapshot["factors"].tolist()
         except (KeyError, ValueError) as error:
             raise InvalidFile(
                 f"The snapshot belongs to another attack ({error}); delete it and start again."
             ) from error
-        if best.shape != self.best.shape or trace.shape[1:] != self.lowest.shape:
+        same_size = best.shape == self.best.shape and trace.shape[1:] == self.lowest.shape
+        if not same_size or len(factors) != sum(map(len, self.factors)):
             raise InvalidFile("The snapshot belongs to an attack of another size; delete it and start again.")
         device = self.best.device
         self.state, self.best, self.lowest = state, best.to(device).clone(), lowest.to(device).clone()
         self.trace, self.seconds, self.share = list(trace.to(device)), seconds, share
+        self.factors = [tuple(factors.pop(0) for _ in own) for own in self.factors]
         # The phase of the step before, so that its lowest loss still counts.
         self.phase = self._phase(share) if self.trace else None
         self.outcome = self._outcome(slice(None)) if self.trace else None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.matching.parametrisations import Box, Parametrisation
+from leakgauge.attacks.matching.parametrisations import Box, Coordinates
 from leakgauge.types import ImageShape
 
 
@@ -29,14 +29,14 @@ class Candidates(NamedTuple):
 class Unknowns:
     """How the parts lie side by side in one vector; images alone keep their own shape."""
 
-    parametrisation: Parametrisation
+    coordinates: Coordinates
     num_examples: int
     image_shape: ImageShape
     classes: int | None
     position: bool
 
     def start(self, rows: int, *, generator: Generator) -> Tensor:
-        images = self.parametrisation.start(rows, self.num_examples, self.image_shape, generator=generator)
+        images = self.coordinates.start(rows, self.num_examples, self.image_shape, generator=generator)
         if self.classes is None and not self.position:
             return images
         parts = [images.flatten(1)]
@@ -48,7 +48,7 @@ class Unknowns:
 
     @property
     def box(self) -> Box | None:
-        box = self.parametrisation.box
+        box = self.coordinates.box
         if self.classes is None and not self.position:
             return box
         low, high = (float("-inf"), float("inf")) if box is None else box
@@ -66,7 +66,7 @@ class Unknowns:
             return Candidates(variables, None, None)
         pixels, labels = self._sizes()
         rows = len(variables)
-        shape = self.parametrisation_shape()
+        shape = self.shape()
         logits = variables[:, pixels : pixels + labels].view(rows, self.num_examples, -1) if labels else None
         position = variables[:, pixels + labels :].view(rows) if self.position else None
         return Candidates(variables[:, :pixels].view(rows, *shape), logits, position)
@@ -82,10 +82,10 @@ class Unknowns:
             parts.append(position.view(-1, 1))
         return torch.cat(parts, dim=1)
 
-    def parametrisation_shape(self) -> torch.Size:
+    def shape(self) -> torch.Size:
         generator = torch.Generator().manual_seed(0)
-        return self.parametrisation.start(1, self.num_examples, self.image_shape, generator=generator).shape[1:]
+        return self.coordinates.start(1, self.num_examples, self.image_shape, generator=generator).shape[1:]
 
     def _sizes(self) -> tuple[int, int]:
         labels = 0 if self.classes is None else self.num_examples * self.classes
-        return self.parametrisation_shape().numel(), labels
+        return self.shape().numel(), labels

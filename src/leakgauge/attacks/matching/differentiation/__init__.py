@@ -5,6 +5,7 @@ gradient of the loss L this is also the derivative of grad_x L(params + e v, x) 
 for one gradient; what the client makes of its gradients (several local steps, defences) is the same for every route.
 """
 
+from leakgauge.attacks.matching.differentiation.accumulated import Accumulated
 from leakgauge.attacks.matching.differentiation.automatic import Automatic
 from leakgauge.attacks.matching.differentiation.evaluation import Evaluator, plan_evaluation
 from leakgauge.attacks.matching.differentiation.graph import DoubleBackward
@@ -16,6 +17,7 @@ from leakgauge.attacks.matching.differentiation.rows import OneByOne, Rows, Roww
 from leakgauge.attacks.matching.differentiation.sweeps import FrozenDifference, Tangent
 
 __all__ = [
+    "Accumulated",
     "Automatic",
     "Differentiation",
     "DoubleBackward",

@@ -5,12 +5,13 @@ from leakgauge.attacks.matching.optimisers.adam import Adam, AdamFamily, Langevi
 from leakgauge.attacks.matching.optimisers.base import Optimiser, OptimiserState
 from leakgauge.attacks.matching.optimisers.curvature import CurvatureMemory
 from leakgauge.attacks.matching.optimisers.lbfgs import LBFGS
-from leakgauge.attacks.matching.optimisers.schedules import CosineDecay, Schedule, StepDecay, WarmUp
+from leakgauge.attacks.matching.optimisers.schedules import Constant, CosineDecay, Schedule, StepDecay, WarmUp
 
 __all__ = [
     "LBFGS",
     "Adam",
     "AdamFamily",
+    "Constant",
     "CosineDecay",
     "CurvatureMemory",
     "Langevin",

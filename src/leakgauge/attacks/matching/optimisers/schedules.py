@@ -14,6 +14,15 @@ class Schedule(Protocol):
 
 
 @dataclass(frozen=True)
+class Constant:
+    """The learning rate stays as it is."""
+
+    def __call__(self, fraction: float) -> float:
+        del fraction
+        return 1.0
+
+
+@dataclass(frozen=True)
 class StepDecay:
     """Multiply by ``factor`` at each of the given fractions [Geiping et al., 2020, appendix C]."""
 

@@ -1,0 +1,20 @@
+"""Generators as the search space: images that a network makes, instead of pixels."""
+
+from leakgauge.attacks.matching.generators.trained import (
+    GeneratorFeatures,
+    GeneratorLatent,
+    TrainedGenerator,
+    WeightsPerImage,
+)
+from leakgauge.attacks.matching.generators.untrained import UntrainedGenerator
+from leakgauge.attacks.matching.generators.weights import WIDTH_RULES, GeneratorWeights
+
+__all__ = [
+    "WIDTH_RULES",
+    "GeneratorFeatures",
+    "GeneratorLatent",
+    "GeneratorWeights",
+    "TrainedGenerator",
+    "UntrainedGenerator",
+    "WeightsPerImage",
+]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.psnr import PSNR
+
+
+@dataclass(frozen=True)
+class AffinePSNR:
+    """PSNR after the gain and offset per channel that bring the whole batch nearest to the originals.
+
+    BatchNorm in train mode divides contrast and brightness out, so that an update hardly tells them; this says what was
+    recovered but for them. The fit needs the originals: it is a way to look at a result, not part of an attack.
+    """
+
+    name: ClassVar[str] = "psnr_affine"
+    unit: ClassVar[str] = "dB"
+    higher_is_leakier: ClassVar[bool] = True
+    binary: ClassVar[bool] = False
+
+    def __call__(self, comparison: Comparison) -> Tensor:
+        return PSNR()(replace(comparison, reconstructions=fitted(comparison)))
+
+
+def fitted(comparison: Comparison) -> Tensor:
+    """The reconstructions with the best gain and offset of each channel, clipped to [0, 1]; missing ones stay so."""
+    rows = comparison.measured
+    found = torch.where(rows.view(-1, 1, 1, 1), comparison.reconstructions.double(), torch.nan)
+    truth = comparison.originals[rows].double()
+    if not bool(rows.any()):
+        return found
+    axes = (0, 2, 3)
+    mean, aim = found[rows].mean(axes, keepdim=True), truth.mean(axes, keepdim=True)
+    apart = found[rows] - mean
+    # A flat channel has no contrast to scale: its gain is 0 and the mean of the originals stands for it.
+    gain = (apart * (truth - aim)).sum(axes, keepdim=True) / apart.square().sum(axes, keepdim=True).clamp_min(1e-30)
+    return ((found - mean) * gain + aim).clamp(0, 1)
