@@ -11,7 +11,7 @@ import pytest
 import leakgauge
 
 PACKAGE = Path(leakgauge.__file__).parent
-# types <- params <- {protocol | generative} <- encryption <- {defences | attacks | metrics | models | data | ...} <- ...
+# types <- params <- {protocol | generative} <- encryption <- {defences | attacks | metrics | models | data} <- ...
 FOUNDATION = {"types", "params", "errors", "files", "randomness", "structural_similarity", "version"}
 ALLOWED = {
     "protocol": FOUNDATION | {"protocol"},
