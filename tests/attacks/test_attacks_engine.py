@@ -990,3 +990,13 @@ def test_compact_is_swept_as_every_model_of_the_catalogue():
     ):
         case, images = posed(unsettled(build(factory, SHAPE, CLASSES, seed=0)))
         assert Tangent().resolve(case, images) == Tangent()
+
+
+def test_a_switch_that_rounding_flips_at_the_start_does_not_close_the_route(attacked, examples):
+    """Folded and unfolded BatchNorm round differently; at the start of seed 50 this opens or shuts one switch."""
+    module = build(ConvNet(width=4), (3, 16, 16), 10, seed=0).eval()
+    truth = Batch(torch.rand(1, 3, 16, 16, generator=seeded(1)), torch.tensor([3]))
+    case = GradientMatching(budget=Budget(steps=1)).problem(attacked(module, truth), generator=seeded(0))
+    for seed in (0, 50):
+        start = torch.rand(1, 3, 16, 16, generator=seeded(seed, "start"))
+        assert Tangent().resolve(case, start) == Tangent()

@@ -18,6 +18,7 @@ from leakgauge.audit.plan import client_others
 from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics, run_cases
 from leakgauge.audit.store import FolderStore, check_reachable
+from leakgauge.catalogue import METRICS
 from leakgauge.config import build
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
@@ -208,7 +209,9 @@ def _utility(words: TrainingPlan, prepared: Prepared, row: Row, watch: Watch) ->
 
 def _metrics(experiment: Experiment, options: Options) -> Metrics:
     known = standard_metrics(options.weights if any(one.startswith("lpips") for one in experiment.metrics) else None)
-    return {name: known[name] for name in experiment.metrics}
+    return {
+        name: known[name] if name in known else build(METRICS, name, kind="metric") for name in experiment.metrics
+    }
 
 
 def _records(cases: list[Case], metrics: Metrics, store: FolderStore, watch: Watch, number: int) -> Iterator[Record]:
