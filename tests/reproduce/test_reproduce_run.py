@@ -24,6 +24,7 @@ from leakgauge.data import Cifar10
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.models import MLP
 from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce, victims
+from leakgauge.reproduce.registry import STUDIES
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.run import prepare
 from leakgauge.reproduce.show import brief, table, watching, write_sheet
@@ -385,7 +386,7 @@ def call(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, s
 def test_the_command_lists_experiments(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capfd, "reproduce", "--json")
     assert code == 0
-    assert [row["experiment"] for row in json.loads(out)["rows"]] == list(EXPERIMENTS)
+    assert [row["experiment"] for row in json.loads(out)["rows"]] == [*EXPERIMENTS, *STUDIES]
     assert "geiping2020/figure6" in call(capfd, "reproduce")[1]
 
 

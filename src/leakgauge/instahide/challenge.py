@@ -125,6 +125,11 @@ class Grade:
     decoys: int
     chance: float
 
+    @property
+    def decoys_given(self) -> bool:
+        """Whether images were told from a crowd of others, and not from each other."""
+        return not math.isnan(self.chance)
+
     def to_dict(self) -> dict[str, Any]:
         """Means over the private images; what was not submitted counts as not identified, and is in no other mean."""
         return {

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from torch import Tensor
 
 from leakgauge.audit.plan import plan_of
@@ -76,8 +76,7 @@ class Cell(NamedTuple):
 
 def render(result: AuditResult) -> str:
     """The page as text; the same result gives the same text."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(resources.files(__package__).joinpath("template.html").read_text("utf-8"))
+    template = page_template("template.html")
     rows = tuple(filter(ran, result.rows))
     sentences = headline(result)
     lines = gallery(result)
@@ -109,6 +108,18 @@ def render(result: AuditResult) -> str:
         facts=[", ".join(f"{name} {_fact(value)}" for name, value in row.facts.items()) for row in rows],
         seconds=sum(record.seconds for row in result.rows for record in (*row.records, *row.nulls)),
     )
+
+
+def page_template(name: str) -> Template:
+    """One of the templates of this package; another page extends ``template.html``."""
+    folder = resources.files(__package__)
+    return Environment(
+        loader=FunctionLoader(lambda wanted: folder.joinpath(wanted).read_text("utf-8")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    ).get_template(name)
 
 
 def write_report(result: AuditResult, folder: Path) -> Path:

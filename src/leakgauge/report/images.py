@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import pad
 
 from leakgauge.files import atomic_path
+
+_GAP = 2
 
 
 def write_images(images: Tensor | None, folder: Path) -> list[Path]:
@@ -23,3 +28,22 @@ def write_images(images: Tensor | None, folder: Path) -> list[Path]:
             Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(temporary, "PNG")
         paths.append(path)
     return paths
+
+
+def strip(*lines: Iterable[Tensor]) -> Tensor:
+    """Lines of images c h w, one below the other, in colour."""
+    rows = [torch.cat([pad(image, (0, 1), value=1.0) for image in line], 2) for line in lines]
+    drawn = torch.cat(rows, 1)
+    return drawn if len(drawn) == 3 else drawn[:1].expand(3, -1, -1)
+
+
+def write_strips(strips: Sequence[Tensor], path: Path) -> Path | None:
+    """One below the other, as a PNG; None if there is none."""
+    if not strips:
+        return None
+    width = max(one.shape[2] for one in strips)
+    sheet = torch.cat([pad(one, (0, width - one.shape[2], 0, _GAP), value=1.0) for one in strips], 1)
+    pixels = (sheet.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
+    with atomic_path(path) as temporary:
+        Image.fromarray(pixels).save(temporary, "PNG")
+    return path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from leakgauge.attacks.base import Attack
 from leakgauge.data import DataSource
@@ -116,6 +116,13 @@ class Experiment:
 
     def __repr__(self) -> str:
         return f"Experiment({self.name!r})"
+
+
+class Named(Protocol):
+    """A table or figure of whatever kind, by its name."""
+
+    @property
+    def name(self) -> str: ...
 
 
 def budget_of(attack: Any) -> Any:

@@ -156,17 +156,12 @@ class Reproduction:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know besides the numbers."""
-        stood_in = (
-            ("Embedded photographs stand in for the paper's data: this shows that the code runs.",)
-            if self.dataset == "photos"
-            else ()
-        )
         reduced = (
             ("Fewer images, less work per attack and, where a row says so, smaller models than in the paper.",)
             if self.scale != "full"
             else ()
         )
-        return (*stood_in, *reduced, *self.experiment.assumptions, *orders(self.experiment, self.rows))
+        return (*stood_in(self.dataset), *reduced, *self.experiment.assumptions, *orders(self.experiment, self.rows))
 
     def write(self, path: Path) -> None:
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
@@ -207,6 +202,12 @@ def _error(value: Measured) -> float:
 def _measured(records: Sequence[Record], metric: str, best: int, per_image: bool) -> Measured:
     scores = [record.scores[metric] for record in records]
     return Measured.of(scores, best, per_image=per_image, lower=metric.startswith("lpips"))
+
+
+def stood_in(dataset: str) -> tuple[str, ...]:
+    """What to say where the paper's data was not at hand."""
+    said = "Embedded photographs stand in for the paper's data: this shows that the code runs."
+    return (said,) if dataset == "photos" else ()
 
 
 def _update(record: Record, victims: tuple[int, ...] | None) -> dict[str, Any]:

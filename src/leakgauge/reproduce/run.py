@@ -26,9 +26,9 @@ from leakgauge.protocol.learner import learner_and_state
 from leakgauge.protocol.round import Federation
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.draws import Chosen
-from leakgauge.reproduce.experiment import SCALES, Experiment, Row, Scale, Setting
+from leakgauge.reproduce.experiment import SCALES, Experiment, Named, Row, Scale, Setting
 from leakgauge.reproduce.result import Reproduction, RowResult
-from leakgauge.reproduce.victims import Victim, embedded, train_head_only, victim
+from leakgauge.reproduce.victims import Victim, dataset_of, train_head_only, victim
 from leakgauge.threads import suitable_threads
 from leakgauge.tradeoff.training import Trained, TrainingPlan, prepare_training, run_training
 from leakgauge.types import Batch
@@ -71,12 +71,12 @@ class Options:
         device = [] if self.device == "cpu" else [f"--device {self.device}"]
         return [*(f"--{name} {value}" for name, value in changed.items() if value is not None), *device]
 
-    def command(self, experiment: Experiment) -> str:
+    def command(self, experiment: Named) -> str:
         root = [] if self.data_root is None else ["--data-root DIR"]
         seed = [] if self.seed else ["--seed 0"]
         return " ".join(["leakgauge reproduce", experiment.name, f"--scale {self.scale}", *root, *self.words, *seed])
 
-    def file(self, experiment: Experiment) -> Path:
+    def file(self, experiment: Named) -> Path:
         """Where the result goes: another scale, or another option, is another file."""
         words = "".join(word.replace("--", "-").replace(" ", "") for word in self.words)
         return self.out / f"{experiment.name.replace('/', '-')}-{self.scale}{words}.json"
@@ -209,9 +209,7 @@ def _utility(words: TrainingPlan, prepared: Prepared, row: Row, watch: Watch) ->
 
 def _metrics(experiment: Experiment, options: Options) -> Metrics:
     known = standard_metrics(options.weights if any(one.startswith("lpips") for one in experiment.metrics) else None)
-    return {
-        name: known[name] if name in known else build(METRICS, name, kind="metric") for name in experiment.metrics
-    }
+    return {name: known[name] if name in known else build(METRICS, name, kind="metric") for name in experiment.metrics}
 
 
 def _records(cases: list[Case], metrics: Metrics, store: FolderStore, watch: Watch, number: int) -> Iterator[Record]:
@@ -294,11 +292,6 @@ def _adapted(setting: Setting, options: Options) -> Setting:
 
 
 def _dataset(experiment: Experiment, options: Options) -> Dataset:
-    if options.data_root is not None:
-        return experiment.dataset(options.data_root)
-    if options.scale == "smoke" or experiment.stands_in:
-        return embedded(16 if options.scale == "smoke" else 32)
-    raise InvalidCase(
-        f"{experiment.name} at scale {options.scale!r} needs the data of {experiment.dataset!r}; name its folder with "
-        "--data-root, or use --scale smoke, which makes do with embedded photographs."
+    return dataset_of(
+        experiment.name, experiment.dataset, options.data_root, options.scale, stands_in=experiment.stands_in
     )

@@ -10,27 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
-from torch.nn.functional import pad
 
 from leakgauge.attacks.base import Progress as AttackProgress
 from leakgauge.attacks.base import Tick
 from leakgauge.audit.case import Case
-from leakgauge.files import atomic_path
 from leakgauge.protocol.local_update import FedSGD
+from leakgauge.report.images import strip, write_strips
 from leakgauge.report.progress import Forecast, in_words, time_left
 from leakgauge.reproduce.experiment import Published
 from leakgauge.reproduce.result import Measured, Reproduction, RowResult
 from leakgauge.reproduce.run import Watch
 
 _MOST_IMAGES = 10
-_GAP = 2
 
 
 def table(result: Reproduction) -> Table:
@@ -122,15 +119,7 @@ def write_sheet(result: Reproduction, path: Path) -> Path | None:
 
     The first images, or the best where the paper shows its best ones.
     """
-    strips = [strip for row in result.rows if (strip := _strip(result, row)) is not None]
-    if not strips:
-        return None
-    width = max(strip.shape[2] for strip in strips)
-    sheet = torch.cat([pad(strip, (0, width - strip.shape[2], 0, _GAP), value=1.0) for strip in strips], 1)
-    pixels = (sheet.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
-    with atomic_path(path) as temporary:
-        Image.fromarray(pixels).save(temporary, "PNG")
-    return path
+    return write_strips([one for row in result.rows if (one := _strip(result, row)) is not None], path)
 
 
 @contextmanager
@@ -242,6 +231,4 @@ def _strip(result: Reproduction, row: RowResult) -> Tensor | None:
     if not scored:
         return None
     _, originals, found = zip(*scored[:_MOST_IMAGES], strict=True)
-    lines = [torch.cat([pad(image, (0, 1), value=1.0) for image in line], 2) for line in (originals, found)]
-    strip = torch.cat(lines, 1)
-    return strip if len(strip) == 3 else strip[:1].expand(3, -1, -1)
+    return strip(originals, found)

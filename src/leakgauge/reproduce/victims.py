@@ -9,14 +9,14 @@ from pathlib import Path
 from torch import nn
 
 from leakgauge.audit.case import digest
-from leakgauge.data import Dataset, Photos
+from leakgauge.data import Dataset, DataSource, Photos
 from leakgauge.data.datasets import rank_within_class
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.models import Normalisation, build
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.randomness import seeded
-from leakgauge.reproduce.experiment import Setting
+from leakgauge.reproduce.experiment import Scale, Setting
 from leakgauge.threads import suitable_threads
 from leakgauge.types import ImageShape
 from leakgauge.utility import accuracy, train
@@ -41,6 +41,18 @@ def embedded(size: int = 16) -> Dataset:
     photos = Photos(size=size)()
     order = rank_within_class(photos.test.labels).argsort(stable=True)
     return Dataset(photos.name, photos.train, photos.test[order], photos.class_names)
+
+
+def dataset_of(name: str, source: DataSource, root: Path | None, scale: Scale, *, stands_in: bool = False) -> Dataset:
+    """The data of an experiment, or embedded photographs where those will do."""
+    if root is not None:
+        return source(root)
+    if scale == "smoke" or stands_in:
+        return embedded(16 if scale == "smoke" else 32)
+    raise InvalidCase(
+        f"{name} at scale {scale!r} needs the data of {source!r}; name its folder with --data-root, or use --scale "
+        "smoke, which makes do with embedded photographs."
+    )
 
 
 def victim(setting: Setting, dataset: Dataset, seed: int, folder: Path, progress: TrainProgress) -> Victim:

@@ -110,13 +110,17 @@ class DefendedTraining:
         )
 
     def batch(self, step: int) -> Batch:
-        """The mini-batch of a step: every epoch in a new order, without what fills no batch."""
+        """The mini-batch of a step."""
+        return self.data[self.rows(step)]
+
+    def rows(self, step: int) -> Tensor:
+        """Which examples a step is made on: every epoch in a new order, without what fills no batch."""
         size = self.training.batch_size
         epoch, place = divmod(step, steps_per_epoch(len(self.data), size))
         if self._order is None or self._order[0] != epoch:
             order = torch.randperm(len(self.data), generator=seeded(self.seed, "order", epoch))
             self._order = epoch, order.to(self.data.labels.device)
-        return self.data[self._order[1][place * size : (place + 1) * size]]
+        return self._order[1][place * size : (place + 1) * size]
 
     def snapshot(self) -> dict[str, Tensor]:
         """All that has changed since the start, as plain tensors."""

@@ -54,8 +54,14 @@ def hits(learner: Learner, state: ModelState, data: Batch, defence: Any, *, gene
     if len(data) == 0:
         return torch.empty(0, dtype=torch.float64)
     tested = learner.in_mode("eval")
-    # In equal parts: a last one of few images would leave too few to mix.
-    blocks = data.images.tensor_split(math.ceil(len(data) / _BLOCK))
     with torch.no_grad():
-        named = [answer(defence, tested, state, block, generator=generator).argmax(1) for block in blocks]
+        named = [
+            answer(defence, tested, state, block.images, generator=generator).argmax(1) for block in blocks_of(data)
+        ]
     return (torch.cat(named) == data.labels).double()
+
+
+def blocks_of(data: Batch) -> list[Batch]:
+    """The examples in equal parts that can be asked about at once: a last one of few would leave too few to mix."""
+    count = math.ceil(len(data) / _BLOCK)
+    return [data[rows] for rows in torch.arange(len(data)).tensor_split(count)] if count else []

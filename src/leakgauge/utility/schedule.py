@@ -49,6 +49,21 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Milestones:
+    """``by`` for each of the shares ``at`` that is over; over 200 epochs, at 100 and 150 [Huang et al., 2020, App. E].
+
+    >>> [Milestones().factor(share) for share in (0.0, 0.5, 0.6)]
+    [1.0, 0.1, 0.1]
+    """
+
+    at: tuple[float, ...] = (0.5, 0.75)
+    by: float = 0.1
+
+    def factor(self, share: float) -> float:
+        return float(self.by ** sum(share >= one - 1e-9 for one in self.at))
+
+
+@dataclass(frozen=True)
 class Cosine:
     """Half a cosine from 1 to 0: (1 + cos(pi share)) / 2 [Loshchilov & Hutter, 2017]."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from leakgauge.errors import InvalidCase
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from leakgauge.attacks.base import Progress as AttackProgress
+    from leakgauge.attacks.base import Tick
     from leakgauge.encryption import KeySource, Scheme
     from leakgauge.types import Batch
 
@@ -45,13 +48,19 @@ def images_of(dataset: str, root: Path | None, split: str) -> tuple[Batch, int]:
     return batch, found.num_classes
 
 
-def scheme_of(text: str, public: Path | None) -> tuple[Scheme, Tensor | None]:
-    """The scheme, and the public images if it mixes any."""
+def scheme_named(text: str) -> Scheme:
     from leakgauge.catalogue import SCHEMES
     from leakgauge.config import build
-    from leakgauge.encryption.public_patches import read_public
 
     scheme: Scheme = build(SCHEMES, text, kind="scheme")
+    return scheme
+
+
+def scheme_of(text: str, public: Path | None) -> tuple[Scheme, Tensor | None]:
+    """The scheme, and the public images if it mixes any."""
+    from leakgauge.encryption.public_patches import read_public
+
+    scheme = scheme_named(text)
     if scheme.public_per_encoding and public is None:
         raise InvalidCase(f"The scheme {text!r} mixes in public images; name their file with --public.")
     if not scheme.public_per_encoding and public is not None:
@@ -84,6 +93,27 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
             bar.update(task, total=total, completed=done, detail=f"{done} of {total}")
 
         yield step
+
+
+@contextmanager
+def ticking(what: str) -> Iterator[AttackProgress]:
+    """A bar on stderr for an attack, with the time left."""
+    import time
+
+    from rich.progress import TextColumn
+
+    from leakgauge.report.progress import Pace, progress_bar, time_left
+
+    pace = Pace(time.monotonic())
+    with progress_bar(stderr(), TextColumn("{task.fields[left]}", style="cyan")) as bar:
+        task = bar.add_task(what, total=1.0, left="", detail="preparing")
+
+        def tick(tick: Tick) -> None:
+            pace.tick(time.monotonic(), tick)
+            loss = "" if math.isnan(tick.loss) else f", loss {tick.loss:.1e}"
+            bar.update(task, completed=tick.fraction, left=time_left(pace.left), detail=f"step {tick.step}{loss}")
+
+        yield tick
 
 
 def rounded(row: dict[str, Any]) -> dict[str, Any]:
