@@ -87,22 +87,23 @@ def _ordered(result: Tradeoff, order: Order) -> str | None:
     if not order.strict:
         if not reversed_:
             return (
-                f"Leakage rises nowhere along {names} by more than the intervals; in {len(apart)} of {total} "
-                "comparisons it falls by more."
+                f"Leakage rises nowhere along {names} by more than the 95 % interval of the difference on the same "
+                f"images; in {len(apart)} of {total} comparisons it falls by more."
             )
         return (
-            f"Leakage should not rise along {names}, but does by more than the intervals for {_listed(reversed_)}: "
-            "there the attack on the second is the stronger one at this budget."
+            f"Leakage should not rise along {names}, but does by more than the 95 % interval of the difference on the "
+            f"same images for {_listed(reversed_)}: there the attack on the second is the stronger one at this budget."
         )
     if len(apart) == total:
-        return f"{names} holds outside the intervals, under every attacker who knows the defence."
-    reasons = [f"It holds outside the intervals in {len(apart)} of {total} comparisons."]
+        return f"{names} holds beyond the 95 % intervals, under every attacker who knows the defence."
+    reasons = [f"It holds beyond the 95 % interval of the difference in {len(apart)} of {total} comparisons."]
     if overlap:
         reasons.append(
-            f"The intervals overlap, because the images are few or the attacks too weak, for {_listed(overlap)}."
+            "The difference is within its interval, because the images are few or the attacks too weak, for "
+            f"{_listed(overlap)}."
         )
     if at_nulls:
-        reasons.append(f"Both are at their nulls, so nothing is left to tell apart, for {_listed(at_nulls)}.")
+        reasons.append(f"Neither leaks more than chance, so nothing is left to tell apart, for {_listed(at_nulls)}.")
     if reversed_:
         reasons.append(
             f"It is the other way round for {_listed(reversed_)}: there the attack on the second is the stronger one."

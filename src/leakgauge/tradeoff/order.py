@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
+import torch
+from torch import Tensor
+
+from leakgauge.audit.result import Verdict
 from leakgauge.config import build_defence
 from leakgauge.defences import Chain, Defence, InstaHide, MixUp, NoDefence, Pruning
 from leakgauge.errors import InvalidCase
+from leakgauge.metrics import PSNR, summarise
 from leakgauge.tradeoff.plan import Condition
-from leakgauge.tradeoff.result import Spread, Tradeoff, TradeoffRow
+from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow
 
 _METRICS = ("identification", "psnr", "ssim")
 
@@ -20,13 +25,13 @@ class Relation(Enum):
     """What a table says of two rows under one condition."""
 
     APART = "apart"
-    """In the expected order: by one metric at least the intervals do not meet, by none are they the other way round."""
+    """In the expected order: by one metric at least the difference is beyond its interval, by none the other way."""
     OVERLAP = "overlap"
-    """The intervals meet."""
+    """The difference is within its interval."""
     AT_NULLS = "at nulls"
-    """The intervals meet, and neither row shows more than its null does: there is nothing left to tell apart."""
+    """Neither row shows more than chance and its null do: there is nothing left to tell apart, whatever the digits."""
     REVERSED = "reversed"
-    """By one metric at least the row that should leak less leaks more, and the intervals do not meet."""
+    """By one metric at least the row that should leak less leaks more, beyond the interval."""
 
 
 @dataclass(frozen=True)
@@ -76,24 +81,29 @@ def expected(rows: Sequence[TradeoffRow]) -> list[Order]:
 
 
 def related(more: TradeoffRow, less: TradeoffRow, condition: Condition) -> Relation | None:
-    """What is known of two rows under one condition; None if one of them was not measured."""
-    pairs = [
-        (one, two)
-        for metric in _METRICS
-        if (one := _found(more, condition, metric)) is not None and (two := _found(less, condition, metric)) is not None
-    ]
-    if not pairs:
+    """What is known of two rows under one condition; None if one of them was not measured.
+
+    Both are attacked on the same images, so that what is judged is the difference image by image, by Student's 95 %
+    interval: it leaves out how images differ among themselves.
+    """
+    cells = [row.cells[condition] for row in (more, less) if condition in row.cells]
+    if len(cells) < 2:
         return None
-    if any(two.seen.low > one.seen.high for one, two in pairs):
+    found = [summarise(_gained(cells[0], cells[1], metric), PSNR()) for metric in _METRICS]
+    differences = [one for one in found if one.count > 1]
+    if not differences:
+        return None
+    if all(cell.verdict is Verdict.NO_LEAK_FOUND for cell in cells):
+        return Relation.AT_NULLS
+    if any(one.high < 0 for one in differences):
         return Relation.REVERSED
-    if any(one.seen.low > two.seen.high for one, two in pairs):
-        return Relation.APART
-    hidden = all(spread.null.count and spread.seen.low <= spread.null.high for pair in pairs for spread in pair)
-    return Relation.AT_NULLS if hidden else Relation.OVERLAP
+    return Relation.APART if any(one.low > 0 for one in differences) else Relation.OVERLAP
 
 
-def _found(row: TradeoffRow, condition: Condition, metric: str) -> Spread | None:
-    return row.cells[condition].measured(metric) if condition in row.cells else None
+def _gained(more: Cell, less: Cell, metric: str) -> Tensor:
+    """By how much each image leaks more in one cell than in the other; NaN where one of them has no score."""
+    one, two = (torch.tensor(cell.scores.get(metric, ()), dtype=torch.float64) for cell in (more, less))
+    return one - two if len(one) == len(two) else one[:0]
 
 
 def _built(text: str) -> Defence | None:

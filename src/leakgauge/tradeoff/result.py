@@ -53,12 +53,16 @@ class Spread:
 
 @dataclass(frozen=True)
 class Cell:
-    """One defence under one condition: the leakiest of the attacks, beside its own null."""
+    """One defence under one condition: the leakiest of the attacks, beside its own null.
+
+    ``scores`` are those of the single images, in an order that all cells of a condition share.
+    """
 
     attack: str
     verdict: Verdict
     spreads: Mapping[str, Spread]
     seconds: float
+    scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, row: Row) -> Cell:
@@ -67,7 +71,8 @@ class Cell:
             for name, measurement in row.measurements.items()
             if name not in OF_LABELS
         }
-        return cls(row.attack, row.verdict, spreads, row.seconds)
+        scores = {name: tuple(score for one in row.records for score in one.scores.get(name, ())) for name in spreads}
+        return cls(row.attack, row.verdict, spreads, row.seconds, scores)
 
     def measured(self, metric: str) -> Spread | None:
         """What a metric found; None where it was not measured."""
