@@ -34,7 +34,7 @@ def render(results: Mapping[str, Result]) -> str:
     """The whole page, from results by file name."""
     parts = [_HEAD]
     for name, result in sorted(results.items()):
-        make = _reproduction if "experiment" in result else _quality if "summary" in result else _plain_rows
+        make = next((make for key, make in _FORMS.items() if key in result), _plain_rows)
         parts.append(make(name, result))
     return "\n".join(parts)
 
@@ -107,6 +107,39 @@ def _quality(name: str, result: Result) -> str:
     return f"{_title(title, name, result['commands'])}\n{_table(columns, rows)}\n{text}"
 
 
+def _tradeoff(name: str, result: Result) -> str:
+    """Each defence with its accuracy, time and what an adaptive attacker got; a null beside every number."""
+    views = [(one["threat_model"], one["batch_size"]) for one in result["rows"][0]["leakage"] if one["adaptive"]]
+    metrics = ("psnr", "identification", "lpips_vgg")
+    columns = ["defence", "accuracy", "time"]
+    columns += [f"{who}, batch {size}: {metric} (null)" for who, size in views for metric in metrics]
+    rows = []
+    for row in result["rows"]:
+        utility = row["utility"] or {}
+        accuracy = utility.get("accuracy", {}).get("mean")
+        overhead = (utility.get("overhead") or {}).get("median")
+        cells = [row["defence"], "–" if accuracy is None else f"{100 * accuracy:.1f} %"]
+        cells.append("–" if overhead is None else f"{overhead:.2f}x")
+        for view in views:
+            seen = (
+                one for one in row["leakage"] if one["adaptive"] and (one["threat_model"], one["batch_size"]) == view
+            )
+            found = next(seen, None)
+            for metric in metrics:
+                cells.append(_leaked(None if found is None else found["metrics"].get(metric)))
+        rows.append(cells)
+    remarks = "\n".join(f"- {one}" for one in (result["sentence"], *result["remarks"]))
+    title = "Utility and leakage of defences on the embedded photographs"
+    return f"{_title(title, name, [result['command_line']])}\n{_table(columns, rows)}\n{remarks}\n"
+
+
+def _leaked(one: Result | None) -> str:
+    if one is None or one["mean"] is None:
+        return "–"
+    null = one["null"]["mean"]
+    return f"{_number(one['mean'])} ({'–' if null is None else _number(null)})"
+
+
 def _plain_rows(name: str, result: Result) -> str:
     """Any benchmark whose rows are flat: one column per field."""
     columns = list(dict.fromkeys(key for row in result["rows"] for key in row))
@@ -131,6 +164,10 @@ def _table(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
     head = list(columns)
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+_FORMS = {"experiment": _reproduction, "summary": _quality, "sentence": _tradeoff}
+"""How a result is shown, by a field that only its kind has."""
 
 
 def main() -> int:

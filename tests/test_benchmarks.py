@@ -414,7 +414,7 @@ def test_the_page_of_results_is_what_the_result_files_say():
 
 def test_every_result_names_the_command_that_made_it_and_no_folder_of_a_machine():
     for name, result in page.load().items():
-        commands = result.get("commands") or [result["command"]]
+        commands = result.get("commands") or [result.get("command_line") or result["command"]]
         assert all("reproduce" in one or "benchmarks/" in one or "tradeoff" in one for one in commands), name
         text = json.dumps(result)
         assert not any(place in text for place in ("/home/", "/tmp/", "/root/", "/Users/", "unknown")), name
