@@ -10,6 +10,11 @@ import torch
 _LARGE = 1_000_000
 
 
+def is_small(parameters: int) -> bool:
+    """Whether one thread is best for a model of so many parameters."""
+    return parameters < _LARGE
+
+
 @contextmanager
 def suitable_threads(parameters: int) -> Iterator[None]:
     """One thread for a model of fewer than a million parameters, all of torch's for a larger one.
@@ -19,7 +24,7 @@ def suitable_threads(parameters: int) -> Iterator[None]:
     case gives the same digits.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(before if parameters >= _LARGE else 1)
+    torch.set_num_threads(1 if is_small(parameters) else before)
     try:
         yield
     finally:

@@ -118,6 +118,19 @@ def test_the_time_left_of_all_counts_cases_to_come_by_what_their_attack_took() -
     assert forecast.left == pytest.approx(10 + 21)
 
 
+def test_cases_side_by_side_share_the_time_left() -> None:
+    forecast = Forecast(["long", "long", "long", "long"])
+    first, second = forecast.start(0, 0.0, 0), forecast.start(1, 0.0, 1)
+    first.tick(0.0, Tick(0, 0.0, 1.0))
+    first.tick(10.0, Tick(10, 0.5, 1.0))
+    # Ten for the first, twenty for each other, by two at a time.
+    assert forecast.left == pytest.approx((10 + 20 + 20 + 20) / 2)
+    assert forecast.done == pytest.approx(0.5)
+    second.tick(10.0, Tick(1, 0.25, 1.0))
+    forecast.start(2, 20.0, 0)
+    assert forecast.done == pytest.approx(1.25)
+
+
 def test_the_bars_survive_a_case_without_a_single_tick() -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
     cases = [some_case(), some_case(null=True)]

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from leakgauge.attacks.base import Attack, Progress, silent
+from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
 from leakgauge.audit.case import Case
 from leakgauge.audit.grid import Round, grid, standard_metrics
 from leakgauge.audit.result import AuditResult, summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
-from leakgauge.audit.run import Metrics, recall, run_cases
+from leakgauge.audit.run import Metrics, ProgressOf, recall, unwatched
 from leakgauge.audit.store import FolderStore, MemoryStore
+from leakgauge.audit.workers import Jobs
 from leakgauge.catalogue import ATTACKS
 from leakgauge.config import build, build_defence
 from leakgauge.data import reference_images
@@ -37,7 +38,6 @@ from leakgauge.types import Batch
 DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton_smooth")
 DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.1", "clipping:max_norm=1+gaussian_noise:std=0.1")
 
-ProgressOf = Callable[[int, Case], Progress]
 T = TypeVar("T")
 
 
@@ -110,12 +110,13 @@ def execute(
     metrics: Metrics,
     description: Mapping[str, Any],
     out: Path | None,
-    progress_of: ProgressOf = lambda index, case: silent,
+    progress_of: ProgressOf = unwatched,
     snapshot_every: float = SNAPSHOT_EVERY,
+    jobs: Jobs = Jobs(),
 ) -> AuditResult:
     """Run the cases and keep what finishes, in ``out`` if given; interrupted, the finished part is still reported."""
     with suitable_threads(max(case.source.num_parameters for case in cases)):
-        return _execute(cases, metrics, description, out, progress_of, snapshot_every)
+        return _execute(cases, metrics, description, out, progress_of, snapshot_every, jobs)
 
 
 def _execute(
@@ -125,6 +126,7 @@ def _execute(
     out: Path | None,
     progress_of: ProgressOf,
     snapshot_every: float,
+    jobs: Jobs,
 ) -> AuditResult:
     keys = [case.key for case in cases]  # first, as this runs each client once: what fails there leaves no folder
     store = MemoryStore() if out is None else FolderStore.create(out)
@@ -133,11 +135,11 @@ def _execute(
     records = []
     complete = True
     try:
-        for record in run_cases(cases, metrics, store, progress_of, snapshot_every):
+        for record in jobs.run(cases, metrics, store, progress_of, snapshot_every):
             records.append(record)
     except KeyboardInterrupt:
-        # From the store: the interruption may have come between keeping the last result and handing it over.
-        records = [kept for key in keys[: len(records) + 1] if (kept := store.get(key)) is not None]
+        # From the store: the interruption may have come between keeping a result and handing it over.
+        records = [kept for key in keys if (kept := store.get(key)) is not None]
         complete = len(records) == len(keys)
         if not records:
             raise

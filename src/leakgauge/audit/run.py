@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -25,6 +26,17 @@ from leakgauge.version import VERSION
 
 Metrics = Mapping[str, Metric | None]
 """By name; None = known, but not measurable here (weights not given)."""
+
+
+class ProgressOf(Protocol):
+    """Who is told how far a case comes; cases of one ``slot`` run one after another, those of others beside them."""
+
+    def __call__(self, index: int, case: Case, slot: int = 0) -> Progress: ...
+
+
+def unwatched(index: int, case: Case, slot: int = 0) -> Progress:
+    del index, case, slot
+    return silent
 
 
 def run_case(
@@ -115,7 +127,7 @@ def run_cases(
     cases: Iterable[Case],
     metrics: Metrics,
     store: Store,
-    progress_of: Callable[[int, Case], Progress] = lambda index, case: silent,
+    progress_of: Callable[[int, Case], Progress] = unwatched,
     snapshot_every: float = SNAPSHOT_EVERY,
 ) -> Iterator[Record]:
     """Run each case that the store does not hold yet, and keep each result as soon as it is there."""

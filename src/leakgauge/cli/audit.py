@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from leakgauge.cli.limits import check_limits, limits_of
-from leakgauge.cli.options import BudgetOption, JsonFlag, LimitOption, OutOption, SecondsOption, SeedOption
+from leakgauge.cli.options import BudgetOption, JobsOption, JsonFlag, LimitOption, OutOption, SecondsOption, SeedOption
 from leakgauge.cli.output import finish, stderr
 
 
@@ -34,6 +34,7 @@ def audit(
     weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
     seed: SeedOption = None,
     out: OutOption = Path("report"),
+    jobs: JobsOption = None,
     fail_above: LimitOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -44,6 +45,7 @@ def audit(
     from leakgauge.audit.api import execute
     from leakgauge.audit.plan import Plan, prepare
     from leakgauge.audit.store import check_reachable
+    from leakgauge.audit.workers import Jobs
     from leakgauge.config import from_mapping, load_config
     from leakgauge.report.progress import case_progress, training_progress
 
@@ -79,5 +81,6 @@ def audit(
         prepared = prepare(plan, train_step)
     check_limits(limits, prepared)
     with case_progress(console, prepared.cases) as progress_of:
-        result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
+        work = prepared.cases, prepared.metrics, prepared.description
+        result = execute(*work, out, progress_of, jobs=Jobs.asked_for(jobs))
     finish(result, out, limits, as_json, "audit")

@@ -12,6 +12,10 @@ OutOption = Annotated[Path, typer.Option("--out", help="Folder for results and t
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of data, client and attack.")]
 BudgetOption = Annotated[str | None, typer.Option("--budget", help="Work of each attack: quick, standard or deep.")]
 SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Seconds of each attack.")]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", min=1, help="Attacks on a small model that run at once; else one per core when it pays."),
+]
 LimitOption = Annotated[
     list[str] | None,
     typer.Option("--fail-above", help="metric=limit; exit with 1 when any row leaks more, e.g. identification=0.5."),

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from leakgauge.cli.options import JsonFlag, OutOption, SeedOption
+from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, SeedOption
 from leakgauge.cli.output import escaped, stderr, stopped_early
 
 
@@ -20,6 +20,7 @@ def tradeoff(
         Path | None, typer.Argument(help="A .toml or .json plan; without it, the embedded example.")
     ] = None,
     seed: SeedOption = None,
+    jobs: JobsOption = None,
     out: OutOption = Path("tradeoff"),
     as_json: JsonFlag = False,
 ) -> None:
@@ -28,6 +29,7 @@ def tradeoff(
     Stopped, the same command goes on where it was.
     """
     from leakgauge.audit.store import check_reachable
+    from leakgauge.audit.workers import Jobs
     from leakgauge.config import from_mapping, load_config
     from leakgauge.report.tradeoff_page import write_page
     from leakgauge.report.tradeoff_progress import Bars
@@ -39,7 +41,7 @@ def tradeoff(
     if seed is not None:
         plan = replace(plan, seed=seed)
     check_reachable(out)
-    result = run(plan, out, Bars(stderr()))
+    result = run(plan, out, Bars(stderr()), jobs=Jobs.asked_for(jobs))
     page = write_page(result, out)
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")

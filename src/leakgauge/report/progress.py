@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 from leakgauge.attacks.base import Progress as AttackProgress
 from leakgauge.attacks.base import Tick
 from leakgauge.audit.case import Case
+from leakgauge.audit.run import ProgressOf
 
 
 class Pace:
@@ -27,6 +28,11 @@ class Pace:
 
     def tick(self, now: float, tick: Tick) -> None:
         self._ticks = [*self._ticks[:1], (now, tick)]  # the first and the last
+
+    @property
+    def fraction(self) -> float:
+        """The share of the budget that is spent."""
+        return self._ticks[-1][1].fraction if self._ticks else 0.0
 
     @property
     def steps_per_second(self) -> float | None:
@@ -54,35 +60,47 @@ class Pace:
 class Forecast:
     """The time left of all cases, given by their attacks' names, since a case holds the truth and attacks hold this.
 
-    One to come takes as long as those of its attack, or else as the average attack.
+    One to come takes as long as those of its attack, or else as the average attack. Cases start in their order, each in
+    a slot: what was in it before is over, what is in others runs beside it.
     """
 
     def __init__(self, attacks: Sequence[str]) -> None:
         self.attacks = tuple(attacks)
         self._took: dict[str, list[float]] = {}
-        self._current: tuple[int, Pace] | None = None
+        self._running: dict[int, tuple[int, Pace]] = {}
+        self._started = 0
 
-    def start(self, index: int, now: float) -> Pace:
+    def start(self, index: int, now: float, slot: int = 0) -> Pace:
         """The next case begins, so the one before it is over."""
-        if self._current is not None:
-            before, pace = self._current
+        if slot in self._running:
+            before, pace = self._running[slot]
             took = now - pace.began if pace.total is None else pace.total
             self._took.setdefault(self.attacks[before], []).append(took)
         pace = Pace(now)
-        self._current = index, pace
+        self._running[slot] = index, pace
+        self._started = index + 1
         return pace
 
     @property
+    def done(self) -> float:
+        """How many cases are done, those under way by their share."""
+        return self._started - len(self._running) + sum(pace.fraction for _, pace in self._running.values())
+
+    @property
     def left(self) -> float | None:
-        if self._current is None:
-            return None
-        index, pace = self._current
-        if pace.left is None or pace.total is None:
-            return None
         expected = {name: fmean(durations) for name, durations in self._took.items()}
-        expected.setdefault(self.attacks[index], pace.total)
+        for index, pace in self._running.values():
+            if pace.total is not None:
+                expected.setdefault(self.attacks[index], pace.total)
+        if not expected or all(pace.left is None for _, pace in self._running.values()):
+            return None
         average = fmean(expected.values())
-        return pace.left + sum(expected.get(name, average) for name in self.attacks[index + 1 :])
+        work = sum(
+            expected.get(self.attacks[index], average) if pace.left is None else pace.left
+            for index, pace in self._running.values()
+        )
+        work += sum(expected.get(name, average) for name in self.attacks[self._started :])
+        return work / len(self._running)
 
 
 @contextmanager
@@ -100,25 +118,27 @@ def training_progress(console: Console) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def case_progress(
     console: Console, cases: Sequence[Case], clock: Callable[[], float] = time.monotonic
-) -> Iterator[Callable[[int, Case], AttackProgress]]:
-    """A bar over all cases and one for the case at hand, each with its time left."""
+) -> Iterator[ProgressOf]:
+    """A bar over all cases and one for each that is under way, each with its time left."""
     forecast = Forecast([case.attack_name for case in cases])
     with progress_bar(console, TextColumn("{task.fields[left]}", style="cyan")) as bar:
         everything = bar.add_task("attacking", total=float(len(cases)), left="", detail="")
-        one = bar.add_task("this attack", total=1.0, left="", detail="")
+        bars = {0: bar.add_task("this attack", total=1.0, left="", detail="")}
 
-        def of(index: int, case: Case) -> AttackProgress:
-            pace = forecast.start(index, clock())
+        def of(index: int, case: Case, slot: int = 0) -> AttackProgress:
+            pace = forecast.start(index, clock(), slot)
+            if slot not in bars:
+                bars[slot] = bar.add_task("beside it", total=1.0, left="", detail="")
             name = f"{case.defence}, {case.attack_name}" + (" (null)" if case.null else "")
-            bar.update(everything, completed=float(index), detail=f"{index + 1} of {len(cases)}: {name}")
-            bar.update(one, completed=0.0, left="", detail="")
+            bar.update(everything, completed=forecast.done, detail=f"{index + 1} of {len(cases)}: {name}")
+            bar.update(bars[slot], completed=0.0, left="", detail="")
 
             def tick(tick: Tick) -> None:
                 pace.tick(clock(), tick)
-                bar.update(everything, completed=index + tick.fraction)
+                bar.update(everything, completed=forecast.done)
                 if (left := forecast.left) is not None:  # otherwise what was last known stays
                     bar.update(everything, left=time_left(left))
-                bar.update(one, completed=tick.fraction, left=time_left(pace.left), detail=in_words(tick, pace))
+                bar.update(bars[slot], completed=tick.fraction, left=time_left(pace.left), detail=in_words(tick, pace))
 
             return tick
 

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import TimeRemainingColumn
 
 from leakgauge.audit.case import Case
+from leakgauge.audit.run import ProgressOf
 from leakgauge.report.progress import case_progress, progress_bar
-from leakgauge.tradeoff.run import CaseProgress
 
 
 class Bars:
@@ -29,5 +29,5 @@ class Bars:
 
             yield step
 
-    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[CaseProgress]:
+    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]:
         return case_progress(self.console, cases)

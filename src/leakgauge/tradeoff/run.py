@@ -9,14 +9,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.audit.case import Case
 from leakgauge.audit.plan import prepare
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
-from leakgauge.audit.run import Metrics, run_cases
+from leakgauge.audit.run import Metrics, ProgressOf, unwatched
 from leakgauge.audit.store import FolderStore
+from leakgauge.audit.workers import Jobs
 from leakgauge.catalogue import DATASETS
 from leakgauge.config import build
 from leakgauge.data import Dataset
@@ -31,15 +31,13 @@ from leakgauge.version import VERSION
 Place = tuple[str, Condition]
 """A cell of the table: the defence and the condition."""
 
-CaseProgress = Callable[[int, Case], Progress]
-
 
 class Watch(Protocol):
     """Who is told how far it is: both hand out a context, so that bars can be drawn and taken away."""
 
     def training(self, label: str) -> AbstractContextManager[Callable[[int, int], None]]: ...
 
-    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[CaseProgress]: ...
+    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]: ...
 
 
 class Unwatched:
@@ -49,9 +47,9 @@ class Unwatched:
         del label
         return nullcontext(lambda step, steps: None)
 
-    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[CaseProgress]:
+    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]:
         del cases
-        return nullcontext(lambda index, case: silent)
+        return nullcontext(unwatched)
 
 
 @dataclass(frozen=True)
@@ -71,13 +69,13 @@ class _Leakage:
         self.questions, self.refused, self.metrics, self.store = questions, refused, metrics, store
         self._records: list[Record] = []
 
-    def run(self, watch: Watch, snapshot_every: float) -> None:
+    def run(self, watch: Watch, snapshot_every: float, jobs: Jobs) -> None:
         cases = [question.case for question in self.questions]
         if not cases:
             return
         with suitable_threads(max(case.source.num_parameters for case in cases)), watch.attacking(cases) as progress_of:
             try:
-                for record in run_cases(cases, self.metrics, self.store, progress_of, snapshot_every):
+                for record in jobs.run(cases, self.metrics, self.store, progress_of, snapshot_every):
                     self._records.append(record)
             except KeyboardInterrupt:
                 # From the store: the interruption may have come between keeping the last result and handing it over.
@@ -105,6 +103,7 @@ def tradeoff(
     *,
     checkpoint_every: float = CHECKPOINT_EVERY,
     snapshot_every: float = SNAPSHOT_EVERY,
+    jobs: Jobs = Jobs(),
 ) -> Tradeoff:
     """The whole table, kept in ``out``; interrupted, the finished part is returned, and a second call goes on.
 
@@ -127,7 +126,7 @@ def tradeoff(
                 utilities[defence] = _train(training, out, watching, checkpoint_every)
             except InvalidCase as error:  # not every defence goes with every model; the others do not suffer for it
                 untrained[defence] = str(error)
-        leakage.run(watching, snapshot_every)
+        leakage.run(watching, snapshot_every, jobs)
     except KeyboardInterrupt:
         complete = False
         if leakage is None:

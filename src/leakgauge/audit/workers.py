@@ -1,0 +1,194 @@
+"""Cases side by side, each in a process of its own: attacks on small models leave all cores but one idle."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+import torch
+
+from leakgauge.attacks.base import Progress, Tick, silent
+from leakgauge.audit.case import Case
+from leakgauge.audit.record import Record
+from leakgauge.audit.resumption import SNAPSHOT_EVERY
+from leakgauge.audit.run import Metrics, ProgressOf, recall, run_case, run_cases, unwatched
+from leakgauge.audit.store import FolderStore, Store
+from leakgauge.threads import is_small
+
+PATIENCE = 10.0
+"""Seconds of work from which the start of further processes pays: each imports torch."""
+
+_TELL_EVERY = 0.2
+_WORDS_OF_FAILURE = "A process that ran {name} ended without a result; run the same command again, with --jobs 1."
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """How many cases may run at once, each in its own process, and after how many seconds of one after another."""
+
+    number: int = 1
+    patience: float = PATIENCE
+
+    @classmethod
+    def asked_for(cls, number: int | None) -> Jobs:
+        """So many at once from the start; without a number one per core, when it pays."""
+        return cls(cores()) if number is None else cls(number, 0.0)
+
+    def run(
+        self,
+        cases: Sequence[Case],
+        metrics: Metrics,
+        store: Store,
+        progress_of: ProgressOf = unwatched,
+        snapshot_every: float = SNAPSHOT_EVERY,
+    ) -> Iterator[Record]:
+        """As `run_cases`; a large model keeps all cores busy by itself, and a store in memory cannot be shared."""
+        small = is_small(max((case.source.num_parameters for case in cases), default=0))
+        if self.number > 1 and small and isinstance(store, FolderStore):
+            return run_side_by_side(cases, metrics, store, self.number, progress_of, snapshot_every, self.patience)
+        return run_cases(cases, metrics, store, progress_of, snapshot_every)
+
+
+def run_side_by_side(
+    cases: Sequence[Case],
+    metrics: Metrics,
+    store: FolderStore,
+    jobs: int,
+    progress_of: ProgressOf = unwatched,
+    snapshot_every: float = SNAPSHOT_EVERY,
+    patience: float = PATIENCE,
+) -> Iterator[Record]:
+    """As `run_cases`, and in its order, but once ``patience`` seconds are over ``jobs`` cases at a time.
+
+    Where a model or an attack cannot be sent to another process, one after another as before.
+    """
+    began, done = time.monotonic(), 0
+    for record in run_cases(cases, metrics, store, progress_of, snapshot_every) if patience > 0 else ():
+        yield record
+        done += 1
+        if time.monotonic() - began > patience:
+            break
+    rest = cases[done:]
+
+    def progress_of_rest(index: int, case: Case, slot: int = 0) -> Progress:
+        return progress_of(done + index, case, slot)
+
+    pack = _packed(rest, metrics, store, snapshot_every) if len(rest) > 1 else None
+    if pack is None:
+        yield from run_cases(rest, metrics, store, progress_of_rest, snapshot_every)
+    else:
+        yield from _shared_out(rest, metrics, store, jobs, pack, progress_of_rest)
+
+
+def _packed(cases: Sequence[Case], metrics: Metrics, store: FolderStore, snapshot_every: float) -> bytes | None:
+    """All that workers need; in one piece, since cases share their tensors."""
+    try:
+        return pickle.dumps((tuple(cases), dict(metrics), store, snapshot_every))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+
+
+@dataclass
+class _Worker:
+    """A process, our end of the line to it, and the case it is at, if any."""
+
+    process: BaseProcess
+    line: Connection
+    index: int | None = None
+    progress: Progress = silent
+
+
+def _shared_out(
+    cases: Sequence[Case], metrics: Metrics, store: FolderStore, jobs: int, pack: bytes, progress_of: ProgressOf
+) -> Iterator[Record]:
+    pending = [index for index, case in enumerate(cases) if store.get(case.key) is None]
+    done = set(range(len(cases))) - set(pending)
+    workers = [_hired(pack) for _ in range(min(jobs, len(pending)))]
+    try:
+        for index, case in enumerate(cases):
+            while index not in done:
+                for slot, worker in enumerate(workers):
+                    if worker.index is None and pending:
+                        worker.index = pending.pop(0)
+                        worker.progress = progress_of(worker.index, cases[worker.index], slot)
+                        worker.line.send(worker.index)
+                done |= _heard(workers, cases)
+            record = recall(case.key, metrics, store)
+            assert record is not None  # a case is done once the store holds it
+            store.drop_snapshot(case.key)
+            yield record
+    finally:
+        # Also on Ctrl-C: a closed line is what stops a worker, after it has kept how far its case has come.
+        for worker in workers:
+            worker.line.close()
+        for worker in workers:
+            worker.process.join()
+
+
+def _hired(pack: bytes) -> _Worker:
+    # A fresh interpreter: a forked one shares the locks of threads that it does not have.
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, pack), daemon=True)
+    process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+def _heard(workers: Sequence[_Worker], cases: Sequence[Case]) -> set[int]:
+    """Wait for word from any worker; the cases that are done by then."""
+    done = set()
+    at_work = {worker.line: worker for worker in workers if worker.index is not None}
+    for line in wait(list(at_work)):
+        worker = at_work[line]  # type: ignore[index]
+        assert worker.index is not None
+        try:
+            said = worker.line.recv()
+        except EOFError:
+            raise RuntimeError(_WORDS_OF_FAILURE.format(name=cases[worker.index].attack_name)) from None
+        if isinstance(said, Tick):
+            worker.progress(said)
+        elif isinstance(said, BaseException):
+            raise said
+        else:
+            done.add(worker.index)
+            worker.index = None
+    return done
+
+
+def _work(line: Connection, pack: bytes) -> None:
+    """The life of a worker: cases by their numbers until the line is closed at the other end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; ours tells this one
+    torch.set_num_threads(1)
+    cases, metrics, store, snapshot_every = pickle.loads(pack)  # noqa: S301 - our own process sent it
+    told = 0.0
+
+    def tell(tick: Tick) -> None:
+        nonlocal told
+        if line.poll():
+            raise KeyboardInterrupt
+        if time.monotonic() - told > _TELL_EVERY:
+            told = time.monotonic()
+            line.send(tick)
+
+    try:
+        while True:
+            store.put(run_case(cases[line.recv()], metrics, tell, store, snapshot_every))
+            line.send(None)
+    except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        return
+    except Exception as error:
+        line.send(error)
