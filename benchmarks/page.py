@@ -47,18 +47,27 @@ def _reproduction(name: str, result: Result) -> str:
     metrics = list(result["rows"][0]["ours"])
     columns = ["setting", *(f"{metric}: {column}" for metric in metrics for column in ("published", "ours", "null"))]
     columns = [column for column in columns if _filled(column, metrics[0], result)]
-    work = ["updates", "steps", "seconds"]
+    work = ["updates", "steps", "seconds"] if "updates" in result["rows"][0] else ["runs", "seconds"]
     rows = []
     for row in result["rows"]:
-        cells = [row["label"] + _trained(row["training"])]
+        cells = [row["label"] + _trained(row.get("training"))]
         for column in columns[1:]:
             metric, _, kind = column.partition(": ")
             cells.append(_published(row, metric, metrics[0]) if kind == "published" else _measured(row[kind][metric]))
-        steps = row["steps"]
-        made = "–" if steps is None else "–".join(str(one) for one in dict.fromkeys(steps))
-        rows.append([*cells, str(len(row["updates"])), made, f"{row['seconds_per_update']:.3g}"])
+        rows.append([*cells, *(_of_update(row) if "updates" in row else _of_study(row, metrics[0]))])
     notes = "\n".join(f"- {note}" for note in result["notes"])
     return f"{_title(result['title'], name, [result['command']])}\n{_table([*columns, *work], rows)}\n{notes}\n"
+
+
+def _of_update(row: Result) -> tuple[str, str, str]:
+    steps = row["steps"]
+    made = "–" if steps is None else "–".join(str(one) for one in dict.fromkeys(steps))
+    return str(len(row["updates"])), made, f"{row['seconds_per_update']:.3g}"
+
+
+def _of_study(row: Result, first: str) -> tuple[str, str]:
+    """Of what attacks no update."""
+    return str(row["ours"][first]["updates"]), f"{row['seconds']:.3g}"
 
 
 def _filled(column: str, first: str, result: Result) -> bool:
