@@ -11,7 +11,16 @@ from torch.nn import functional
 
 from leakgauge import best
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.matching import LBFGS, Adam, Automatic, Balanced, FrozenDifference, SignedAdam
+from leakgauge.attacks.matching import (
+    LBFGS,
+    Adam,
+    Automatic,
+    Balanced,
+    FrozenDifference,
+    GeneratorWeights,
+    Pixels,
+    SignedAdam,
+)
 from leakgauge.attacks.matching.best import Best, family_of
 from leakgauge.data import Photos
 from leakgauge.defences import DPSGD, Pruning, chain
@@ -77,6 +86,16 @@ def test_from_four_images_on_the_prior_of_a_model_with_kinks_follows_the_matchin
     assert four.priors == (Balanced(),)
     assert type(four.optimiser) is Adam
     assert four.differentiation == three.differentiation
+
+
+@pytest.mark.parametrize("module", [Compact(width=2), ConvNet(width=2)], ids=repr)
+def test_from_32_images_on_the_weights_of_a_generator_are_searched(module, attacked, examples):
+    shape = (1, 9, 9)
+    model = build(module, shape, 5, seed=0)
+    fewer, many = (best(steps=2).recipe(attacked(model, examples(count, shape))) for count in (31, 32))
+    assert isinstance(fewer.parametrisation, Pixels)
+    assert isinstance(many.parametrisation, GeneratorWeights)
+    assert many.budget == Budget(steps=2)
 
 
 # Measured when written, a batch of eight photographs, ReLU, 60 steps: 12.2 and 10.2 dB.

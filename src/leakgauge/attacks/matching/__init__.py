@@ -59,6 +59,7 @@ from leakgauge.attacks.matching.published import (
     quasi_newton,
     quasi_newton_smooth,
     stepwise,
+    tuned_ci_net,
 )
 from leakgauge.attacks.matching.relay import Leg, Relay
 from leakgauge.attacks.matching.surrogate import StraightLine
@@ -126,4 +127,5 @@ __all__ = [
     "quasi_newton",
     "quasi_newton_smooth",
     "stepwise",
+    "tuned_ci_net",
 ]

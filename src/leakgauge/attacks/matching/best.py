@@ -20,6 +20,7 @@ from leakgauge.attacks.matching.objectives import Cosine
 from leakgauge.attacks.matching.optimisers import LBFGS, Adam, CosineDecay, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import Balanced, TotalVariation
+from leakgauge.attacks.matching.published import tuned_ci_net
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
 from leakgauge.errors import UnsupportedModel
@@ -32,6 +33,9 @@ Family = Literal["auto", "smooth", "switching", "residual"]
 LARGE_BATCH = 4
 """Images from which the prior of a model with kinks is weighed against the matching loss."""
 
+HUGE_BATCH = 32
+"""Images from which the weights of an untrained generator are searched instead of pixels."""
+
 
 @dataclass(frozen=True)
 class Best:
@@ -40,10 +44,11 @@ class Best:
     On a smooth model the matching loss is smooth, and box-constrained L-BFGS follows it to the bottom. With ReLU or
     max-pooling its derivative jumps, curvature misleads, and signed Adam with a cosine schedule goes further; signs
     also forgive the error of a frozen difference, which makes each step cheaper. Of several images in one update the
-    matching loss stays larger, and a prior that is fixed drowns in it: there its weight follows the loss. The constants
-    were chosen on CIFAR-10 test images below 100; benchmarks/quality.py compares with the 2020 method on others, and
-    benchmarks/results/ holds what it found: for residual nets the gain is smaller, and on some images there is none.
-    `leakgauge reproduce cinet/comparison` has it beside generators on larger batches.
+    matching loss stays larger, and a prior that is fixed drowns in it: there its weight follows the loss; of many, the
+    best prior is the architecture of an untrained generator. The constants were chosen on CIFAR-10 test images below
+    100; benchmarks/quality.py compares with the 2020 method on others, and benchmarks/results/ holds what it found: for
+    residual nets the gain is smaller, and on some images there is none. `leakgauge reproduce cinet/comparison` has
+    larger batches.
     """
 
     budget: Budget = Budget(seconds=60.0)
@@ -72,6 +77,8 @@ class Best:
 
     def recipe(self, observation: UpdateObservation) -> GradientMatching:
         """The composition for this model."""
+        if (observation.num_examples or 1) >= HUGE_BATCH:
+            return replace(tuned_ci_net(), budget=self.budget)
         family = family_of(observation) if self.family == "auto" else self.family
         if family == "smooth":
             return GradientMatching(

@@ -28,6 +28,7 @@ from leakgauge.attacks.matching.optimisers import (
     LBFGS,
     Adam,
     Constant,
+    CosineDecay,
     Langevin,
     Optimiser,
     QuantisedSign,
@@ -257,6 +258,14 @@ def ci_net(
         restarts=restarts,
         budget=_budget(steps, seconds),
     )
+
+
+def tuned_ci_net(steps: int | None = 2_000, seconds: float | None = None) -> GradientMatching:
+    """`ci_net` with pixels kept in [0, 1] by a sigmoid and a rate that starts at 2e-3 and falls like a cosine.
+
+    Ours: within minutes it gets further than the constant rate of the paper.
+    """
+    return replace(ci_net(output="sigmoid", steps=steps, seconds=seconds), optimiser=SignedAdam(2e-3, CosineDecay()))
 
 
 def gias(
