@@ -56,7 +56,31 @@ def _reproduction(name: str, result: Result) -> str:
             cells.append(_published(row, metric, metrics[0]) if kind == "published" else _measured(row[kind][metric]))
         rows.append([*cells, *(_of_update(row) if "updates" in row else _of_study(row, metrics[0]))])
     notes = "\n".join(f"- {note}" for note in result["notes"])
-    return f"{_title(result['title'], name, [result['command']])}\n{_table([*columns, *work], rows)}\n{notes}\n"
+    head, table = _title(result["title"], name, [result["command"]]), _table([*columns, *work], rows)
+    return f"{head}\n{table}{_verdict(result)}\n{notes}\n{_sheet(name)}"
+
+
+def _verdict(result: Result) -> str:
+    """Who leads in each cell, and by how much over the next; in bold who is ahead of all others by the rule."""
+    if (verdict := result.get("verdict")) is None:
+        return ""
+    metrics = [key for key in verdict["cells"][0] if key != "cell"]
+    rows = [[one["cell"], *(_leader(one[metric]) for metric in metrics)] for one in verdict["cells"]]
+    said = "Who leads, by how much over the next; bold: ahead of all by the rule below."
+    return f"\n{said}\n\n{_table(['cell', *metrics], rows)}"
+
+
+def _leader(one: Result) -> str:
+    first = f"**{one['first']}**" if one["ahead"] else one["first"]
+    spread = "" if one["deviation"] is None else f" ± {one['deviation']:.2g}"
+    gap = "–" if one["difference"] is None else f"{one['difference']:+.2g}{spread}"
+    return f"{first} {gap} ({one['second']})"
+
+
+def _sheet(name: str) -> str:
+    """The pictures that lie beside a result."""
+    picture = (RESULTS / name).with_suffix(".png")
+    return f"\n![originals above what came back](../benchmarks/results/{picture.name})\n" if picture.is_file() else ""
 
 
 def _of_update(row: Result) -> tuple[str, str, str]:

@@ -420,7 +420,8 @@ def test_every_result_names_the_command_that_made_it_and_no_folder_of_a_machine(
         assert not any(place in text for place in ("/home/", "/tmp/", "/root/", "/Users/", "unknown")), name
 
 
-def test_the_page_shows_a_missing_number_as_a_dash_never_as_zero():
+def a_result(**more):
+    """A reproduction of one row in which nothing was measured."""
     nothing = {"mean": None, "deviation": None, "best": None}
     row = {
         "label": "a row",
@@ -433,8 +434,27 @@ def test_the_page_shows_a_missing_number_as_a_dash_never_as_zero():
         "updates": [],
         "seconds_per_update": 1.0,
     }
-    result = {"experiment": "x/y", "title": "T", "command": "leakgauge reproduce x/y", "notes": [], "rows": [row]}
-    assert "| a row | – | – | 0 | – | 1 |" in page.render({"x.json": result})
+    command = "leakgauge reproduce x/y"
+    return {"experiment": "x/y", "title": "T", "command": command, "notes": [], "rows": [row], **more}
+
+
+def test_the_page_shows_a_missing_number_as_a_dash_never_as_zero():
+    assert "| a row | – | – | 0 | – | 1 |" in page.render({"x.json": a_result()})
+
+
+def test_the_page_shows_who_leads_each_cell_in_bold_where_ahead_of_all():
+    won = {"first": "a", "second": "b", "difference": 1.25, "deviation": 0.5, "ahead": True}
+    close = {"first": "b", "second": "a", "difference": 0.1, "deviation": None, "ahead": False}
+    verdict = {"cells": [{"cell": "one", "psnr": won, "ssim": close}]}
+    assert "| one | **a** +1.2 ± 0.5 (b) | b +0.1 (a) |" in page.render({"x.json": a_result(verdict=verdict)})
+    assert "Who leads" not in page.render({"x.json": a_result()})
+
+
+def test_the_page_shows_the_pictures_that_lie_beside_a_result(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    assert "![" not in page.render({"x.json": a_result()})
+    (tmp_path / "x.png").write_bytes(b"")
+    assert "](../benchmarks/results/x.png)" in page.render({"x.json": a_result()})
 
 
 # Encryption.

@@ -390,6 +390,23 @@ def test_gifd_keeps_the_stage_that_explains_the_update_best(file, attacked, exam
         gifd(file, stages=4, steps=9)(seen_by(attacked, examples), generator=seeded(0))
 
 
+def test_a_relay_is_its_legs_run_one_by_one_each_from_the_best_of_the_one_before(attacked, examples):
+    one_update = seen_by(attacked, examples)
+    seen = [one_update, replace(one_update, labels=one_update.labels.flip(0))]
+    adam, signed = (GradientMatching(optimiser=one(0.1), budget=Budget(steps=3)) for one in (Adam, SignedAdam))
+    stream = seeded(0)
+    first = adam.search(seen, generator=stream)
+    first.run()
+    start = signed.parametrisation.after(first.unknowns.coordinates, first.best)
+    second = signed.search(seen, generator=stream, coordinates=start)
+    expected = second.run()
+    both = Relay((Leg(adam, 1), Leg(signed, 1)), budget=Budget(steps=6)).search(seen, generator=seeded(0)).run()
+    for one, other in zip(both, expected, strict=True):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.loss_trace[3:], other.loss_trace)
+    assert not torch.equal(both[0].images, both[1].images)
+
+
 def test_labels_are_restored_once_and_kept_through_the_relay(attacked, examples):
     legs = (Leg(GradientMatching(), 1), Leg(GradientMatching(labels=None), 1))
     seen = seen_by(attacked, examples, threat_model="honest_but_curious")

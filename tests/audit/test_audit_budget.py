@@ -19,7 +19,17 @@ from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
 from leakgauge.attacks.malicious import LabelFlip
-from leakgauge.attacks.matching import LBFGS, GradientMatching, SignedAdam, Starting, TotalVariation, quasi_newton
+from leakgauge.attacks.matching import (
+    LBFGS,
+    GradientMatching,
+    Leg,
+    OnNoise,
+    Relay,
+    SignedAdam,
+    Starting,
+    TotalVariation,
+    quasi_newton,
+)
 from leakgauge.attacks.matching.search import Search
 from leakgauge.audit.api import build_attack, chosen_budget, execute
 from leakgauge.audit.case import Case
@@ -169,13 +179,24 @@ def case_of(attack: Any) -> Case:
     )[0]
 
 
-ATTACKS = {
+RELAY = Relay(
+    tuple(
+        Leg(GradientMatching(optimiser=one, restarts=2), 1) for one in (SignedAdam(), LBFGS(history=3), SignedAdam())
+    ),
+    kept="closest",
+    budget=Budget(steps=STEPS),
+)
+"""Three legs of four steps, whose snapshots have different names."""
+
+ATTACKS: dict[str, Any] = {
     "quasi-Newton": GradientMatching(optimiser=LBFGS(history=3), budget=Budget(steps=STEPS)),
     "restarts": GradientMatching(optimiser=LBFGS(), restarts=3, budget=Budget(steps=STEPS)),
     "signed Adam": GradientMatching(optimiser=SignedAdam(), budget=Budget(steps=STEPS)),
     "phases": GradientMatching(
         optimiser=SignedAdam(), priors=(Starting(TotalVariation(0.1), after=0.5),), budget=Budget(steps=STEPS)
     ),
+    "relay": RELAY,
+    "on noise": OnNoise(RELAY),
 }
 
 
@@ -332,6 +353,51 @@ def test_a_snapshot_that_is_broken_or_of_something_else_means_a_fresh_start(tmp_
     resumed = run(case, store, lambda tick: made.append(tick.step), every=0.0)
     assert made == list(range(1, STEPS + 1))
     assert same(resumed, run(case, MemoryStore()))
+
+
+def _without(prefix: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda kept: {name: tensor for name, tensor in kept.items() if not name.startswith(prefix)}
+
+
+BROKEN_RELAYS: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
+    "without its first leg": _without("leg 0."),
+    "without its second leg": _without("leg 1."),
+    "without a name of its second leg": _without("leg 1.state.memory.moves"),
+    "a first leg that has not ended": lambda kept: (
+        kept | {"leg 0.trace": kept["leg 0.trace"][:2], "leg 0.state.converged": torch.zeros(2, dtype=torch.bool)}
+    ),
+    "a leg too many": lambda kept: kept | {"leg 3.best": kept["leg 2.best"]},
+    "a name more": lambda kept: kept | {"more": torch.zeros(1)},
+    "another type": lambda kept: kept | {"leg 2.best": kept["leg 2.best"].double()},
+}
+
+
+@pytest.mark.parametrize("how", BROKEN_RELAYS)
+def test_a_broken_snapshot_of_a_later_leg_means_a_fresh_start(tmp_path: Path, how: str) -> None:
+    case = case_of(RELAY)
+    store = interrupted(case, tmp_path, 10)
+    other_numbers(snapshot_of(case, tmp_path), BROKEN_RELAYS[how])
+    made: list[int] = []
+    resumed = run(case, store, lambda tick: made.append(tick.step))
+    assert made == list(range(1, STEPS + 1))
+    assert same(resumed, run(case, MemoryStore()))
+
+
+@pytest.mark.parametrize("step", [4, 5, 8])
+def test_a_relay_killed_where_one_leg_hands_to_the_next_ends_with_the_same_bits(tmp_path: Path, step: int) -> None:
+    case, store = case_of(RELAY), FolderStore.create(tmp_path)
+    with pytest.raises(Ended):
+        run(case, store, stop_at(step, Ended), every=0.0)
+    made: list[int] = []
+    resumed = run(case, store, lambda tick: made.append(tick.step))
+    assert made == list(range(step + 1, STEPS + 1))
+    assert same(resumed, run(case, MemoryStore()))
+
+
+def test_a_control_can_be_stepped_if_its_attack_can(tmp_path: Path) -> None:
+    assert not hasattr(OnNoise(Plain()), "search")
+    record = run(case_of(OnNoise(Plain())), FolderStore.create(tmp_path), every=0.0)
+    assert (record.outcome, record.facts["fed"]) == (Outcome.SOLVED, "Gaussian noise in place of the update")
 
 
 def test_a_snapshot_of_another_attack_is_not_taken_for_ones_own(tmp_path: Path) -> None:

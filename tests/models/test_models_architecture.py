@@ -55,7 +55,7 @@ def test_resnet_on_cifar10_has_the_published_number_of_parameters(depth, publish
     assert parameters(ResNet(depth)) == published
 
 
-@pytest.mark.parametrize("depth", [18, 20, 32, 34, 50, 101, 152])
+@pytest.mark.parametrize("depth", [8, 18, 20, 32, 34, 50, 101, 152])
 def test_resnet_depth_counts_the_layers_on_the_longest_path(depth):
     with torch.device("meta"):
         module = ResNet(depth, base_width=1)(CIFAR, 10)

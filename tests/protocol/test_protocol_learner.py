@@ -228,6 +228,15 @@ def test_the_attackers_network_has_no_dropout(examples):
     )
 
 
+def test_a_network_without_dropout_is_shared_and_not_copied():
+    learner, _ = learner_and_state(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), mode="train")
+    bare = learner.without_dropout()
+    assert bare.module is learner.module
+    assert not bare.dropout
+    dropped, _ = learner_and_state(dropping(), mode="train")
+    assert dropped.without_dropout().module is not dropped.module
+
+
 class DropsInFunctions(nn.Module):
     """Dropout where no layer stands for it: as a function, and within attention."""
 

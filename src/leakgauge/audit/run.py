@@ -15,7 +15,7 @@ from torch import Tensor
 from leakgauge.attacks.base import Progress, silent
 from leakgauge.audit.case import Case
 from leakgauge.audit.record import Pictures, Record
-from leakgauge.audit.resumption import SNAPSHOT_EVERY, Resumable, attack_resumably
+from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably, resumable
 from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
 from leakgauge.metrics import Comparison, Identification, Metric, align, class_counts, expected_guess
@@ -91,9 +91,8 @@ def _attack(
 ) -> tuple[Reconstruction, float]:
     # Real case and null share the start, so that they differ by the update and nothing else.
     stream = ("attack", case.round)
-    if not isinstance(case.attack, Resumable):
+    if (attack := resumable(case.attack)) is None:
         return case.attack(observation, generator=seeded(case.seed, *stream), progress=progress), 0.0
-    attack = case.attack
     return attack_resumably(
         lambda: attack.search([observation], generator=seeded(case.seed, *stream)),
         progress,

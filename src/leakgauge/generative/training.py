@@ -114,7 +114,7 @@ class GeneratorTraining:
     @property
     def described(self) -> dict[str, str]:
         """What decides the result, for the files it is kept in."""
-        content = hashlib.sha256(self.images.contiguous().numpy().tobytes()).hexdigest()[:16]
+        content = hashlib.sha256(self.images.contiguous().numpy().data).hexdigest()[:16]
         return {"network": repr(self.network), "training": repr(self.plan), "images": content}
 
 

@@ -27,14 +27,16 @@ class BasicBlock(nn.Module):
 
     expansion = 1
 
-    def __init__(self, incoming: int, width: int, *, stride: int, padding: Padding, activation: str) -> None:
+    def __init__(
+        self, incoming: int, width: int, *, stride: int, padding: Padding, activation: str, batch_norm: bool
+    ) -> None:
         super().__init__()
-        self.conv1 = _conv3(incoming, width, stride=stride, padding=padding)
-        self.norm1 = nn.BatchNorm2d(width)
+        self.conv1 = _conv3(incoming, width, stride=stride, padding=padding, bias=not batch_norm)
+        self.norm1 = _norm(width, batch_norm)
         self.act1 = make_activation(activation)
-        self.conv2 = _conv3(width, width, stride=1, padding=padding)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.shortcut = _shortcut(incoming, width, stride=stride)
+        self.conv2 = _conv3(width, width, stride=1, padding=padding, bias=not batch_norm)
+        self.norm2 = _norm(width, batch_norm)
+        self.shortcut = _shortcut(incoming, width, stride=stride, batch_norm=batch_norm)
         self.act2 = make_activation(activation)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,18 +53,20 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, incoming: int, width: int, *, stride: int, padding: Padding, activation: str) -> None:
+    def __init__(
+        self, incoming: int, width: int, *, stride: int, padding: Padding, activation: str, batch_norm: bool
+    ) -> None:
         super().__init__()
         outgoing = self.expansion * width
-        self.conv1 = nn.Conv2d(incoming, width, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(width)
+        self.conv1 = nn.Conv2d(incoming, width, 1, bias=not batch_norm)
+        self.norm1 = _norm(width, batch_norm)
         self.act1 = make_activation(activation)
-        self.conv2 = _conv3(width, width, stride=stride, padding=padding)
-        self.norm2 = nn.BatchNorm2d(width)
+        self.conv2 = _conv3(width, width, stride=stride, padding=padding, bias=not batch_norm)
+        self.norm2 = _norm(width, batch_norm)
         self.act2 = make_activation(activation)
-        self.conv3 = nn.Conv2d(width, outgoing, 1, bias=False)
-        self.norm3 = nn.BatchNorm2d(outgoing)
-        self.shortcut = _shortcut(incoming, outgoing, stride=stride)
+        self.conv3 = nn.Conv2d(width, outgoing, 1, bias=not batch_norm)
+        self.norm3 = _norm(outgoing, batch_norm)
+        self.shortcut = _shortcut(incoming, outgoing, stride=stride, batch_norm=batch_norm)
         self.act3 = make_activation(activation)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,6 +77,7 @@ class Bottleneck(nn.Module):
 
 
 _DEPTHS: Mapping[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] = {
+    8: (BasicBlock, (1, 1, 1)),
     18: (BasicBlock, (2, 2, 2, 2)),
     20: (BasicBlock, (3, 3, 3)),
     32: (BasicBlock, (5, 5, 5)),
@@ -85,16 +90,18 @@ _DEPTHS: Mapping[int, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]
 
 @dataclass(frozen=True)
 class ResNet:
-    """Residual network of ``depth`` 18 to 152 [He et al., 2016] in the form used on CIFAR [Geiping et al., 2020].
+    """Residual network of ``depth`` 8 to 152 [He et al., 2016] in the form used on CIFAR [Geiping et al., 2020].
 
     Each stage after the first halves the image and doubles the width; shortcuts that change shape are 1x1 convolutions.
-    In training a lone image needs more than 8 pixels a side (4 at depth 20 or 32), else BatchNorm averages one value.
+    In training a lone image needs more than 8 pixels a side (4 at depth 8, 20 or 32), else BatchNorm averages one
+    value. Without ``batch_norm`` the convolutions have biases instead.
     """
 
     depth: int = 18
     base_width: int = 64
     padding: Padding = "zeros"
     activation: str = "relu"
+    batch_norm: bool = True
 
     def __post_init__(self) -> None:
         check_choice("ResNet of depth", self.depth, _DEPTHS)
@@ -108,8 +115,8 @@ class ResNet:
         check_task(self, image_shape, num_classes)
         block, lengths = _DEPTHS[self.depth]
         layers: dict[str, nn.Module] = {
-            "conv": _conv3(image_shape[0], self.base_width, stride=1, padding=self.padding),
-            "norm": nn.BatchNorm2d(self.base_width),
+            "conv": _conv3(image_shape[0], self.base_width, stride=1, padding=self.padding, bias=not self.batch_norm),
+            "norm": _norm(self.base_width, self.batch_norm),
             "act": make_activation(self.activation),
         }
         incoming = self.base_width
@@ -132,6 +139,7 @@ class ResNet:
                 stride=stride if index == 0 else 1,
                 padding=self.padding,
                 activation=self.activation,
+                batch_norm=self.batch_norm,
             )
         return nn.Sequential(blocks)
 
@@ -141,13 +149,17 @@ def resnet20_4() -> ResNet:
     return ResNet(depth=20, base_width=64)
 
 
-def _conv3(incoming: int, outgoing: int, *, stride: int, padding: Padding) -> nn.Conv2d:
-    # No bias: the BatchNorm that follows would cancel it.
-    return nn.Conv2d(incoming, outgoing, 3, stride=stride, padding=1, padding_mode=padding, bias=False)
+def _conv3(incoming: int, outgoing: int, *, stride: int, padding: Padding, bias: bool) -> nn.Conv2d:
+    # No bias before BatchNorm, which would cancel it.
+    return nn.Conv2d(incoming, outgoing, 3, stride=stride, padding=1, padding_mode=padding, bias=bias)
 
 
-def _shortcut(incoming: int, outgoing: int, *, stride: int) -> nn.Module:
+def _norm(width: int, batch_norm: bool) -> nn.Module:
+    return nn.BatchNorm2d(width) if batch_norm else nn.Identity()
+
+
+def _shortcut(incoming: int, outgoing: int, *, stride: int, batch_norm: bool) -> nn.Module:
     if incoming == outgoing and stride == 1:
         return nn.Identity()
-    projection = nn.Conv2d(incoming, outgoing, 1, stride=stride, bias=False)
-    return nn.Sequential(OrderedDict([("conv", projection), ("norm", nn.BatchNorm2d(outgoing))]))
+    projection = nn.Conv2d(incoming, outgoing, 1, stride=stride, bias=not batch_norm)
+    return nn.Sequential(OrderedDict([("conv", projection), ("norm", _norm(outgoing, batch_norm))]))

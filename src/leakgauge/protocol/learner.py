@@ -24,6 +24,8 @@ Mode = Literal["train", "eval"]
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 GradientRule = Callable[["Learner", ModelState, Batch], dict[str, Tensor]]
 
+_Dropping = _DropoutNd | nn.MultiheadAttention | nn.RNNBase
+
 
 def autograd_gradient(learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
     """Gradient of the loss in the parameters, itself differentiable when anything that enters it is."""
@@ -79,6 +81,8 @@ class Learner:
 
     def without_dropout(self) -> Learner:
         """The network an attacker can run: the client's dropout masks are secret, so the expected network stands in."""
+        if not any(isinstance(layer, _Dropping) for layer in self.module.modules()):
+            return replace(self, dropout=False)  # nothing to change, so nothing to copy
         module = _without_storage(self.module, self.mode)
         for layer in module.modules():
             if isinstance(layer, _DropoutNd):

@@ -12,6 +12,9 @@ from torch.nn.functional import pad
 
 from leakgauge.files import atomic_path
 
+MOST = 10
+"""Pairs in a line of a sheet."""
+
 _GAP = 2
 
 
@@ -35,6 +38,11 @@ def strip(*lines: Iterable[Tensor]) -> Tensor:
     rows = [torch.cat([pad(image, (0, 1), value=1.0) for image in line], 2) for line in lines]
     drawn = torch.cat(rows, 1)
     return drawn if len(drawn) == 3 else drawn[:1].expand(3, -1, -1)
+
+
+def paired(originals: Sequence[Tensor] | Tensor, found: Sequence[Tensor] | Tensor) -> Tensor:
+    """The first private images c h w, above what came back of each."""
+    return strip(originals[:MOST], found[:MOST])
 
 
 def write_strips(strips: Sequence[Tensor], path: Path) -> Path | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
@@ -12,6 +12,7 @@ from leakgauge.defences import Defence, NoDefence
 from leakgauge.models import ModelFactory
 from leakgauge.protocol.learner import Mode
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
+from leakgauge.reproduce.contest import Contest
 from leakgauge.reproduce.draws import Draw, InOrder
 from leakgauge.tradeoff.training import TrainingPlan
 from leakgauge.utility import Training
@@ -72,8 +73,8 @@ class Setting:
 class Row:
     """One line of a table. ``published`` is of the first metric, None for a line of our own; ``also`` of others.
 
-    Rows of one ``group`` are those whose order the paper speaks of; ``beside`` is what it prints for its own attack
-    where a line is of ours.
+    Rows of one ``group`` are those whose order the paper speaks of, or the ``arm``s of a contest on the same updates;
+    ``beside`` is what the paper prints for its own attack where a line is of ours.
     """
 
     label: str
@@ -82,6 +83,7 @@ class Row:
     also: Mapping[str, Published] = field(default_factory=dict)
     group: str | None = None
     beside: Published | None = None
+    arm: str | None = None
 
     def published_of(self, metric: str, first: str) -> Published | None:
         return self.published if metric == first else self.also.get(metric)
@@ -95,7 +97,7 @@ class Experiment:
     images, is how many: a choice made with the originals in hand, so the mean over all is always given as well.
     ``auxiliary`` test images, the last, are the attacker's if the threat model gives it some. ``stands_in``: without
     its data the experiment runs on embedded photographs at every scale, not only for a smoke test. ``per_image``:
-    spread and best are over images, as the paper has them, and not over updates.
+    spread and best are over images, as the paper has them, and not over updates. ``contest`` says who is ahead.
     """
 
     name: str
@@ -110,9 +112,15 @@ class Experiment:
     auxiliary: int = 0
     stands_in: bool = False
     per_image: bool = False
+    contest: Contest | None = None
 
     def settings(self, scale: Scale) -> dict[str, Setting]:
         return {row.label: row.at(scale) for row in self.rows}
+
+    def verdict(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+        """Who is ahead, from the rows of a result file, however old; None without a contest or updates enough."""
+        arms = {row.label: (row.group, row.arm) for row in self.rows if row.group is not None and row.arm is not None}
+        return None if self.contest is None else self.contest.verdict(rows, arms)
 
     def __repr__(self) -> str:
         return f"Experiment({self.name!r})"

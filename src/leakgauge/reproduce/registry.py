@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from leakgauge.config import build
 from leakgauge.errors import InvalidCase
-from leakgauge.reproduce import cinet, geiping2020, huang2020, huang2021, ma2023
+from leakgauge.reproduce import cinet, geiping2020, generator_comparison, gias, huang2020, huang2021, ma2023
 from leakgauge.reproduce.experiment import Experiment
 from leakgauge.reproduce.study import Study
 
-_PAPERS = (geiping2020, huang2021, ma2023, cinet)
+_PAPERS = (geiping2020, huang2021, ma2023, cinet, generator_comparison, gias)
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment for paper in _PAPERS for experiment in paper.EXPERIMENTS

@@ -150,8 +150,17 @@ class Reproduction:
             "threat_model": self.experiment.threat_model,
             "notes": list(self.notes),
             "complete": self.complete,
-            "rows": [row.to_dict(self.experiment) for row in self.rows],
+            **({} if (verdict := self.verdict) is None else {"verdict": verdict}),
+            "rows": self._rows(),
         }
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [row.to_dict(self.experiment) for row in self.rows]
+
+    @property
+    def verdict(self) -> dict[str, Any] | None:
+        """Who is ahead, where the experiment is a contest; see `Contest`."""
+        return None if self.experiment.contest is None else self.experiment.verdict(self._rows())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -161,7 +170,15 @@ class Reproduction:
             if self.scale != "full"
             else ()
         )
-        return (*stood_in(self.dataset), *reduced, *self.experiment.assumptions, *orders(self.experiment, self.rows))
+        verdict = self.verdict
+        said = () if verdict is None else (verdict["rule"], *verdict["summary"])
+        return (
+            *stood_in(self.dataset),
+            *reduced,
+            *self.experiment.assumptions,
+            *orders(self.experiment, self.rows),
+            *said,
+        )
 
     def write(self, path: Path) -> None:
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")

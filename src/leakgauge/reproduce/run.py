@@ -27,8 +27,9 @@ from leakgauge.protocol.round import Federation
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.draws import Chosen
 from leakgauge.reproduce.experiment import SCALES, Experiment, Named, Row, Scale, Setting
+from leakgauge.reproduce.generators import Preparable
 from leakgauge.reproduce.result import Reproduction, RowResult
-from leakgauge.reproduce.victims import Victim, dataset_of, train_head_only, victim
+from leakgauge.reproduce.victims import TrainProgress, Victim, dataset_of, train_head_only, victim
 from leakgauge.threads import suitable_threads
 from leakgauge.tradeoff.training import Trained, TrainingPlan, prepare_training, run_training
 from leakgauge.types import Batch
@@ -165,6 +166,10 @@ def reproduce(
 
 
 def _run(row: Row, setting: Setting, prepared: Prepared, store: FolderStore, watch: Watch, number: int) -> RowResult:
+    def training(done: int, total: int) -> None:
+        watch.training(row.label, done, total)
+
+    ready = _ready(setting, prepared, training)
     chosen = _draw(setting, _private(prepared.experiment, prepared.dataset), prepared.options.seed)
     truths, decoys = chosen[: setting.updates], chosen[setting.updates :]
     records: list[Record] = []
@@ -174,9 +179,9 @@ def _run(row: Row, setting: Setting, prepared: Prepared, store: FolderStore, wat
             prepared.dataset,
             prepared.options.seed + index,
             prepared.options.out / "models",
-            lambda done, total: watch.training(row.label, done, total),
+            training,
         )
-        cases = _cases(row, setting, one, prepared, truths[index :: setting.models], decoys[index :: setting.models])
+        cases = _cases(row, ready, one, prepared, truths[index :: setting.models], decoys[index :: setting.models])
         parameters = cases[0].source.num_parameters
         with suitable_threads(parameters):
             for record in _records(cases, prepared.metrics, store, watch, number + len(records)):
@@ -194,6 +199,15 @@ def _run(row: Row, setting: Setting, prepared: Prepared, store: FolderStore, wat
         records=tuple(by_update[update] for update in range(setting.updates)),
         nulls=tuple(record for record in records if record.null),
     )
+
+
+def _ready(setting: Setting, prepared: Prepared, progress: TrainProgress) -> Setting:
+    """The setting with what its attack needs made of the public data; the output folder keeps it."""
+    attack, options = setting.attack, prepared.options
+    if not isinstance(attack, Preparable):
+        return setting
+    made = attack.prepared(prepared.dataset, seed=options.seed, folder=options.out / "generators", progress=progress)
+    return replace(setting, attack=made)
 
 
 def _utility(words: TrainingPlan, prepared: Prepared, row: Row, watch: Watch) -> Trained:

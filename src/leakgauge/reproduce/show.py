@@ -21,13 +21,11 @@ from leakgauge.attacks.base import Progress as AttackProgress
 from leakgauge.attacks.base import Tick
 from leakgauge.audit.case import Case
 from leakgauge.protocol.local_update import FedSGD
-from leakgauge.report.images import strip, write_strips
+from leakgauge.report.images import paired, write_strips
 from leakgauge.report.progress import Forecast, in_words, time_left
 from leakgauge.reproduce.experiment import Published
 from leakgauge.reproduce.result import Measured, Reproduction, RowResult
 from leakgauge.reproduce.run import Watch
-
-_MOST_IMAGES = 10
 
 
 def table(result: Reproduction) -> Table:
@@ -230,5 +228,5 @@ def _strip(result: Reproduction, row: RowResult) -> Tensor | None:
         scored = sorted(scored, key=lambda one: one[0], reverse=True)[: result.experiment.best]
     if not scored:
         return None
-    _, originals, found = zip(*scored[:_MOST_IMAGES], strict=True)
-    return strip(originals, found)
+    _, originals, found = zip(*scored, strict=True)
+    return paired(originals, found)

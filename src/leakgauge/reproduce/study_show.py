@@ -15,13 +15,11 @@ from rich.text import Text
 from torch import Tensor
 
 from leakgauge.attacks.base import Tick
-from leakgauge.report.images import strip, write_strips
+from leakgauge.report.images import paired, write_strips
 from leakgauge.report.progress import Pace, progress_bar, time_left
 from leakgauge.reproduce.experiment import Published
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.study import Found, Study, StudyResult, StudyWatch
-
-_MOST = 10
 
 
 def study_table(result: StudyResult) -> Table:
@@ -86,7 +84,7 @@ class _Bars:
 def _drawn(found: Found) -> Tensor | None:
     if found.originals is None or found.estimates is None:
         return None
-    return strip(found.originals[:_MOST], found.estimates[:_MOST])
+    return paired(found.originals, found.estimates)
 
 
 def _ours(value: Measured | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -12,9 +12,8 @@ from torch import Generator, Tensor
 from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.parametrisations import Coordinates
-from leakgauge.attacks.matching.search import Search
-from leakgauge.errors import InvalidCase
+from leakgauge.attacks.matching.search import Search, Snapshot
+from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 
@@ -56,64 +55,134 @@ class Relay:
     def __call__(
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
-        known(observation.num_examples, "num_examples", needed_by=self)
-        found: list[tuple[float, Reconstruction]] = []
-        handed: Callable[[GradientMatching], Coordinates] | None = None
-        for index, leg in enumerate(self._budgeted()):
-            search = leg.search([observation], generator=generator, coordinates=None if handed is None else handed(leg))
-            result = search.run(self._told(index, found, progress))[0]
-            found.append((float(search.matching_loss().min()), result))
-            if result.outcome is Outcome.NON_FINITE:
-                break
-            handed = _handing(search)
-            if observation.labels is None and result.labels is not None:
-                observation = replace(observation, labels=result.labels)
-        return self._chosen(found)
+        return self.search([observation], generator=generator).run(progress)[0]
 
-    def _budgeted(self) -> list[GradientMatching]:
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> RelaySearch:
+        """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
+        for observation in observations:
+            known(observation.num_examples, "num_examples", needed_by=self)
+        return RelaySearch(self, tuple(observations), generator)
+
+    def budgeted(self) -> tuple[GradientMatching, ...]:
         """The legs, each with its part of the budget."""
         total = sum(leg.share for leg in self.legs)
         restarts = self.legs[0].attack.restarts
-        return [
+        return tuple(
             replace(leg.attack, restarts=restarts, budget=_part(self.budget, leg.share / total)) for leg in self.legs
-        ]
+        )
 
-    def _told(self, index: int, found: list[tuple[float, Reconstruction]], progress: Progress) -> Progress:
-        """Progress of one leg, told as that of the whole."""
-        total = sum(leg.share for leg in self.legs)
-        before = sum(leg.share for leg in self.legs[:index]) / total
-        steps = sum(int(result.facts["steps"]) for _, result in found)
 
-        def tell(tick: Tick) -> None:
-            fraction = before + tick.fraction * self.legs[index].share / total
-            progress(Tick(steps + tick.step, min(1.0, fraction), tick.loss))
+class RelaySearch:
+    """A relay under way: the searches that were begun, of which the last is being stepped."""
 
-        return tell
+    def __init__(self, relay: Relay, observations: tuple[UpdateObservation, ...], generator: Generator) -> None:
+        self.relay, self.observations, self.generator = relay, observations, generator
+        self.legs = relay.budgeted()
+        self.searches: tuple[Search, ...] = ()
+        self.notes: dict[str, str | int | float] = {}
+        self._begin()
+
+    @property
+    def trace(self) -> list[Tensor]:
+        """One entry per step, of all legs."""
+        return [value for search in self.searches for value in search.trace]
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the whole has ended: with its last leg, or with one from which there is no going on."""
+        last = self.searches[-1].outcome
+        return last if last is Outcome.NON_FINITE or len(self.searches) == len(self.legs) else None
+
+    def run(self, progress: Progress = silent) -> list[Reconstruction]:
+        while self.outcome is None:
+            progress(self.step())
+        return self.results()
+
+    def step(self) -> Tick:
+        """One step of the leg at hand; where it has ended, of the next."""
+        if self.searches[-1].outcome is not None:
+            self._begin()
+        tick = self.searches[-1].step()
+        shares = [leg.share for leg in self.relay.legs]
+        index = len(self.searches) - 1
+        fraction = (sum(shares[:index]) + tick.fraction * shares[index]) / sum(shares)
+        before = sum(len(search.trace) for search in self.searches[:-1])
+        return Tick(before + tick.step, 1.0 if self.outcome else min(1.0, fraction), tick.loss)
+
+    def _begin(self) -> None:
+        """Start the next leg where the one before has arrived; until it stands, nothing here changes."""
+        leg, observations, coordinates = self.legs[len(self.searches)], self.observations, None
+        if self.searches:
+            earlier = self.searches[-1]
+            variables = earlier.unknowns.split(earlier.best).images.detach().clone()
+            coordinates = leg.parametrisation.after(earlier.unknowns.coordinates, variables)  # type: ignore[attr-defined]
+            observations = tuple(
+                replace(seen, labels=found.labels) if seen.labels is None and found.labels is not None else seen
+                for seen, found in zip(observations, earlier.results(), strict=True)
+            )
+        begun = leg.search(observations, generator=self.generator, coordinates=coordinates)
+        self.observations, self.searches = observations, (*self.searches, begun)
+
+    def results(self) -> list[Reconstruction]:
+        """One reconstruction per victim."""
+        found = [list(zip(_losses(search), search.results(), strict=True)) for search in self.searches]
+        return [self._chosen([of_leg[index] for of_leg in found]) for index in range(len(self.observations))]
 
     def _chosen(self, found: list[tuple[float, Reconstruction]]) -> Reconstruction:
         usable = [index for index, (_, result) in enumerate(found) if result.images is not None] or [0]
         last = max(usable)
-        winner = min(usable, key=lambda index: found[index][0]) if self.kept == "closest" else last
+        winner = min(usable, key=lambda index: found[index][0]) if self.relay.kept == "closest" else last
         loss, result = found[winner]
         facts = {
             **result.facts,
             "steps": sum(int(one.facts["steps"]) for _, one in found),
             "leg": f"{winner + 1} of {len(self.legs)}",
             "matching loss": loss,
+            **self.notes,
         }
         traces = [one.loss_trace for _, one in found if one.loss_trace is not None]
         return replace(result, facts=facts, loss_trace=torch.cat(traces))
 
+    # Interruption and resumption
 
-def _handing(search: Search) -> Callable[[GradientMatching], Coordinates]:
-    variables: Tensor = search.unknowns.split(search.best).images.detach().clone()
-    earlier = search.unknowns.coordinates
+    def snapshot(self) -> Snapshot:
+        """Of every leg that was begun; what later legs and the choice among them need of it follows from that."""
+        return {
+            f"{_leg(index)}{name}": tensor
+            for index, search in enumerate(self.searches)
+            for name, tensor in search.snapshot().items()
+        }
 
-    def handed(leg: GradientMatching) -> Coordinates:
-        taken: Coordinates = leg.parametrisation.after(earlier, variables)  # type: ignore[attr-defined]
-        return taken
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot of the same attack on the same update."""
+        begun = 0
+        while begun < len(self.legs) and any(name.startswith(_leg(begun)) for name in snapshot):
+            begun += 1
+        kept = [
+            {
+                name.removeprefix(_leg(index)): tensor
+                for name, tensor in snapshot.items()
+                if name.startswith(_leg(index))
+            }
+            for index in range(begun)
+        ]
+        if len(self.searches) > 1 or not kept or sum(map(len, kept)) != len(snapshot):
+            raise InvalidFile("The snapshot belongs to another attack; delete it and start again.")
+        for index, of_leg in enumerate(kept):
+            if index:
+                self._begin()
+            self.searches[index].restore(of_leg)
+            if index + 1 < len(kept) and (self.outcome or self.searches[index].outcome is None):
+                raise InvalidFile("The snapshot begins a leg before the one it follows; delete it and start again.")
 
-    return handed
+
+def _losses(search: Search) -> list[float]:
+    """For each victim, how close the update of its best restart comes, priors aside."""
+    return [float(own.min()) for own in search.matching_loss().split(search.restarts)]
+
+
+def _leg(index: int) -> str:
+    return f"leg {index}."
 
 
 def _part(budget: Budget, share: float) -> Budget:

@@ -238,18 +238,13 @@ class Search:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from a snapshot of the same attack on the same update."""
-        try:
-            state = _restored(self.state, {k.removeprefix("state."): v for k, v in snapshot.items()}, "")
-            best, lowest, trace = snapshot["best"], snapshot["lowest"], snapshot["trace"]
-            seconds, share = float(snapshot["seconds"]), float(snapshot["share"])
-            factors = snapshot["factors"].tolist()
-        except (KeyError, ValueError) as error:
+        if not _alike(snapshot, self.snapshot()):
             raise InvalidFile(
-                f"The snapshot belongs to another attack ({error}); delete it and start again."
-            ) from error
-        same_size = best.shape == self.best.shape and trace.shape[1:] == self.lowest.shape
-        if not same_size or len(factors) != sum(map(len, self.factors)):
-            raise InvalidFile("The snapshot belongs to an attack of another size; delete it and start again.")
+                "The snapshot belongs to another attack, or to one of another size; delete it and start again."
+            )
+        state = _restored(self.state, {k.removeprefix("state."): v for k, v in snapshot.items()}, "")
+        best, lowest, trace = snapshot["best"], snapshot["lowest"], snapshot["trace"]
+        seconds, share, factors = float(snapshot["seconds"]), float(snapshot["share"]), snapshot["factors"].tolist()
         device = self.best.device
         self.state, self.best, self.lowest = state, best.to(device).clone(), lowest.to(device).clone()
         self.trace, self.seconds, self.share = list(trace.to(device)), seconds, share
@@ -263,6 +258,18 @@ def _given(found: ValueAndGradient, name: str) -> Tensor:
     tensor = getattr(found, name)
     assert isinstance(tensor, Tensor), f"the route gave no derivative of the {name}"
     return tensor
+
+
+def _alike(kept: Snapshot, fresh: Snapshot) -> bool:
+    """The same names, types and sizes, save for the trace, which grows with the steps."""
+
+    def described(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
+        return {
+            name: (tensor.dtype, tensor.ndim, tensor.shape[1:] if name == "trace" else tensor.shape)
+            for name, tensor in snapshot.items()
+        }
+
+    return described(kept) == described(fresh)
 
 
 def _tensors(value: Any, prefix: str = "") -> dict[str, Tensor]:
@@ -285,8 +292,6 @@ def _restored(value: Any, tensors: Snapshot, prefix: str) -> Any:
     for entry in fields(value):
         part, name = getattr(value, entry.name), f"{prefix}{entry.name}"
         if isinstance(part, Tensor):
-            if tensors[name].shape != part.shape:
-                raise ValueError(f"{name} has another shape")
             changes[entry.name] = tensors[name].to(part).clone()
         elif isinstance(part, int):
             changes[entry.name] = int(tensors[name])

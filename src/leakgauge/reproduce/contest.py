@@ -1,0 +1,142 @@
+"""Who is ahead where several attacks met the same updates: said by a rule, from the scores of a result file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+FEWEST = 3
+"""Updates that a verdict needs."""
+
+Cell = Mapping[str, Sequence[float]]
+"""The mean score of each update, by arm."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of two arms, update by update."""
+
+    mean: float
+    deviation: float
+    agreed: bool
+
+    @classmethod
+    def of(cls, one: Sequence[float], other: Sequence[float]) -> Difference:
+        """``agreed``: every update has the sign of the mean, and there are enough of them.
+
+        >>> Difference.of([2.0, 3.0, 4.0], [1.0, 1.0, 1.0])
+        Difference(mean=2.0, deviation=1.0, agreed=True)
+        """
+        gaps = [a - b for a, b in zip(one, other, strict=True)]
+        mean = fmean(gaps) if gaps else math.nan
+        return cls(
+            mean,
+            stdev(gaps) if len(gaps) > 1 and not math.isnan(mean) else math.nan,
+            len(gaps) >= FEWEST and all(gap * mean > 0 for gap in gaps),
+        )
+
+    def ahead(self, least: float) -> bool:
+        return self.agreed and self.mean > least
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Which arms of a group challenge which others, and by how much one must lead, for each metric.
+
+    ``name`` and ``against`` say in words what the challengers and what the defenders are, ``usual`` is the defender one
+    would take from other papers.
+    """
+
+    name: str
+    against: str
+    challengers: tuple[str, ...]
+    defenders: tuple[str, ...]
+    usual: str
+    least: Mapping[str, float]
+
+    @property
+    def rule(self) -> str:
+        margins = ", ".join(f"{least:g} {_unit(metric)}" for metric, least in self.least.items())
+        return (
+            f"One attack is ahead of another where every update says so and the mean difference is above {margins}; "
+            f"at least {FEWEST} updates, the same for both."
+        )
+
+    def verdict(self, rows: Sequence[Mapping[str, Any]], arms: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
+        """From the rows of a result file; ``arms`` are group and arm by label. None if no group has all of them."""
+        cells = {metric: self._cells(rows, arms, metric) for metric in self.least}
+        if not any(cells.values()):
+            return None
+        return {
+            "rule": self.rule,
+            "summary": [self._summary(metric, list(cells[metric].values())) for metric in self.least],
+            "cells": [
+                {"cell": name, **{metric: self._leader(of[name], self.least[metric]) for metric, of in cells.items()}}
+                for name in next(iter(cells.values()))
+            ],
+        }
+
+    def _cells(
+        self, rows: Sequence[Mapping[str, Any]], arms: Mapping[str, tuple[str, str]], metric: str
+    ) -> dict[str, Cell]:
+        """The groups that are complete and have updates enough."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for row in rows:
+            if row["label"] in arms:
+                group, arm = arms[row["label"]]
+                found.setdefault(group, {})[arm] = [_mean(update["scores"][metric]) for update in row["updates"]]
+        wanted = {*self.challengers, *self.defenders}
+        return {
+            group: cell
+            for group, cell in found.items()
+            if cell.keys() >= wanted and min(len(scores) for scores in cell.values()) >= FEWEST
+        }
+
+    def _summary(self, metric: str, cells: Sequence[Cell]) -> str:
+        def won(arm: str, cell: Cell, others: Iterable[str]) -> bool:
+            return all(Difference.of(cell[arm], cell[other]).ahead(self.least[metric]) for other in others)
+
+        def wins(others: tuple[str, ...]) -> tuple[int, str]:
+            """Cells that some challenger wins against all of these, and how many each does."""
+            each = {arm: [won(arm, cell, others) for cell in cells] for arm in self.challengers}
+            some = sum(map(any, zip(*each.values(), strict=True)))
+            return some, f"{some} ({'; '.join(f'{arm}: {sum(own)}' for arm, own in each.items())})"
+
+        all_beaten, told = wins(self.defenders)
+        lost = sum(any(won(arm, cell, self.challengers) for arm in self.defenders) for cell in cells)
+        return (
+            f"{metric}: of {len(cells)} cells {self.name}, in one form or another, is ahead of the usual "
+            f"{self.against} ({self.usual}) in {wins((self.usual,))[1]} and of every {self.against} in {told}; some "
+            f"{self.against} is ahead of all forms of {self.name} in {lost}; {len(cells) - all_beaten - lost} are "
+            "undecided."
+        )
+
+    def _leader(self, cell: Cell, least: float) -> dict[str, Any]:
+        """The highest mean, the next, their difference, and whether the first is ahead of all others."""
+        ranked = sorted(cell, key=lambda arm: _or_low(fmean(cell[arm])), reverse=True)
+        first, second = ranked[:2]
+        gap = Difference.of(cell[first], cell[second])
+        ahead = all(Difference.of(cell[first], cell[other]).ahead(least) for other in ranked[1:])
+        return {
+            "first": first,
+            "second": second,
+            "difference": None if math.isnan(gap.mean) else gap.mean,
+            "deviation": None if math.isnan(gap.deviation) else gap.deviation,
+            "ahead": ahead,
+        }
+
+
+def _unit(metric: str) -> str:
+    return f"dB of {metric}" if metric.startswith("psnr") else f"of {metric}"
+
+
+def _mean(scores: Sequence[float | None]) -> float:
+    known = [score for score in scores if score is not None and not math.isnan(score)]
+    return fmean(known) if known else math.nan
+
+
+def _or_low(value: float) -> float:
+    return -math.inf if math.isnan(value) else value

@@ -1,0 +1,98 @@
+"""Attacks that search a generator, which is trained first: on public images, of which no update is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Generator
+
+from leakgauge.attacks.base import Attack, Progress, silent
+from leakgauge.attacks.matching import TrainedGenerator
+from leakgauge.audit.case import digest
+from leakgauge.data import Dataset
+from leakgauge.errors import InvalidCase
+from leakgauge.files import writable_folder
+from leakgauge.generative import DCGAN, GeneratorTraining, GeneratorTrainingPlan, train_generator
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.reproduce.victims import TrainProgress
+from leakgauge.types import Reconstruction
+
+_DIGESTED = 2048
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """An attack that needs something made of the public data before it can run."""
+
+    def prepared(self, dataset: Dataset, *, seed: int, folder: Path, progress: TrainProgress) -> Attack: ...
+
+
+@dataclass(frozen=True)
+class WithGenerator:
+    """Another attack, its generator a `DCGAN` that is trained on the training images of the dataset.
+
+    The ``file`` is made by ``prepared`` and left out of the ``repr``: the rest decides what it holds.
+    """
+
+    attack: Any
+    width: int = 16
+    latent: int = 64
+    training: GeneratorTrainingPlan = field(default_factory=GeneratorTrainingPlan)
+    file: Path | None = field(default=None, repr=False, compare=False)
+
+    def prepared(self, dataset: Dataset, *, seed: int, folder: Path, progress: TrainProgress) -> WithGenerator:
+        """With a trained generator: the one that ``folder`` holds, or one whose training is resumed there or begun."""
+        if len(dataset.train) == 0:
+            raise InvalidCase(
+                f"The generator needs training images, but the folder holds only the test images of {dataset.name!r}; "
+                "add the training files to --data-root."
+            )
+        network, plan = DCGAN(dataset.image_shape, self.width, self.latent), replace(self.training, seed=seed)
+        key = digest(
+            (repr(network), repr(plan), dataset.name),
+            (dataset.train.labels, dataset.train.images[:_DIGESTED]),
+            (len(dataset.train),),
+        )
+        own = writable_folder(folder / key)
+        file = own / "generator.safetensors"
+        if not file.is_file():
+            train_generator(
+                GeneratorTraining(dataset.train.images, network, plan), own, progress, {"dataset": dataset.name}
+            )
+        return replace(self, file=file)
+
+    def __call__(
+        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
+        found: Reconstruction = self._equipped()(observation, generator=generator, progress=progress)
+        return found
+
+    @property
+    def search(self) -> Callable[..., Any]:
+        """As that of the attack; absent where the attack has none."""
+        of_attack: Callable[..., Any] = self._equipped().search
+        return of_attack
+
+    def _equipped(self) -> Any:
+        if self.file is None:
+            raise InvalidCase(
+                f"{type(self).__name__} has no generator before it is `prepared`; train one with "
+                "`leakgauge train-generator` and name its file to use the attack on its own."
+            )
+        return _given(self.attack, TrainedGenerator(str(self.file)))
+
+
+def _given(part: Any, generator: TrainedGenerator) -> Any:
+    """The part of an attack, however deep, with this generator in the place of its own."""
+    if isinstance(part, TrainedGenerator):
+        return generator
+    if isinstance(part, tuple):
+        return tuple(_given(one, generator) for one in part)
+    if not is_dataclass(part) or isinstance(part, type):
+        return part
+    own = {entry.name: getattr(part, entry.name) for entry in fields(part) if entry.init}
+    changed = {name: new for name, old in own.items() if (new := _given(old, generator)) != old}
+    return replace(part, **changed) if changed else part
