@@ -20,6 +20,7 @@ from leakgauge.attacks.matching import (
     SignedAdam,
     TotalVariation,
     ci_net,
+    tuned_ci_net,
 )
 from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
@@ -49,11 +50,6 @@ PUBLISHED: Mapping[str, Mapping[str, Published]] = {
 """What the tables print of CI-Net, by metric, on sigmoid networks."""
 
 _FIGURE8 = Published(None, None, "Figure 8: curves only")
-
-
-def tuned_ci_net(steps: int | None = 2_000) -> GradientMatching:
-    """CI-Net with pixels kept in [0, 1] by a sigmoid and a rate that starts at 2e-3 and falls like a cosine."""
-    return replace(ci_net(output="sigmoid", steps=steps), optimiser=SignedAdam(2e-3, CosineDecay()))
 
 
 def usual_pixels(steps: int | None = 2_000) -> GradientMatching:

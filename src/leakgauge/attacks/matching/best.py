@@ -28,7 +28,8 @@ from leakgauge.protocol.local_update import LocalUpdate, Transformed, wrappers
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction
 
-Family = Literal["auto", "smooth", "switching", "residual"]
+Family = Literal["auto", "smooth", "switching", "residual", "generator"]
+"""What decides on the recipe: that of the model, or a generator whatever the model is."""
 
 LARGE_BATCH = 4
 """Images from which the prior of a model with kinks is weighed against the matching loss."""
@@ -77,9 +78,10 @@ class Best:
 
     def recipe(self, observation: UpdateObservation) -> GradientMatching:
         """The composition for this model."""
-        if (observation.num_examples or 1) >= HUGE_BATCH:
+        many = (observation.num_examples or 1) >= HUGE_BATCH
+        family = self.family if self.family != "auto" else "generator" if many else family_of(observation)
+        if family == "generator":
             return replace(tuned_ci_net(), budget=self.budget)
-        family = family_of(observation) if self.family == "auto" else self.family
         if family == "smooth":
             return GradientMatching(
                 objective=Cosine(),
