@@ -23,13 +23,14 @@ ARMS = {f"{cell}: {arm}": (cell, arm) for cell in "ab" for arm in ("new", "newer
 SCORES = st.lists(st.floats(-50, 50), min_size=3, max_size=3)
 
 
-def rows(**cells: dict[str, list[float]]) -> list[dict[str, Any]]:
+def rows(null: float = -100.0, **cells: dict[str, list[float]]) -> list[dict[str, Any]]:
     """Rows as a result file has them: one update per score, of two images around it."""
+
+    def scored(x: float) -> dict[str, Any]:
+        return {"scores": {"psnr": [x - 1, x + 1], "ssim": [x - 1, x + 1]}}
+
     return [
-        {
-            "label": f"{cell}: {arm}",
-            "updates": [{"scores": {"psnr": [x - 1, x + 1], "ssim": [x - 1, x + 1]}} for x in scores],
-        }
+        {"label": f"{cell}: {arm}", "updates": [scored(x) for x in scores], "nulls": [scored(null)]}
         for cell, arms in cells.items()
         for arm, scores in arms.items()
     ]
@@ -79,6 +80,14 @@ def test_the_summary_counts_cells_won_against_the_usual_one_and_against_all() ->
         "of every rival in 1 (new: 1; newer: 0); some rival is ahead of all forms of new in 1; 0 are undecided."
     )
     assert "above 0.5 dB of psnr, 0.02 of ssim; at least 3 updates" in CONTEST.rule
+
+
+@pytest.mark.parametrize(("null", "ahead"), [(5.4, True), (5.6, False), (math.nan, False)])
+def test_who_is_not_above_its_null_is_ahead_of_nobody(null: float, ahead: bool) -> None:
+    won = {"new": [5.0, 6.0, 7.0], "newer": [1.0] * 3, "old": [4.0] * 3, "older": [2.0] * 3}
+    found = CONTEST.verdict(rows(null, a=won), ARMS)
+    assert found is not None
+    assert found["cells"][0]["psnr"]["ahead"] is ahead
 
 
 def test_incomplete_cells_and_few_updates_have_no_verdict() -> None:

@@ -11,8 +11,21 @@ from typing import Any
 FEWEST = 3
 """Updates that a verdict needs."""
 
-Cell = Mapping[str, Sequence[float]]
-"""The mean score of each update, by arm."""
+
+@dataclass(frozen=True)
+class Arm:
+    """One attack in one cell: the mean score of each update, and that of its null."""
+
+    scores: Sequence[float]
+    null: float
+
+    def ahead(self, other: Arm, least: float) -> bool:
+        """By every update and by ``least`` in the mean; and by as much above its own null, or it is the prior's win."""
+        return Difference.of(self.scores, other.scores).ahead(least) and fmean(self.scores) > self.null + least
+
+
+Cell = Mapping[str, Arm]
+"""By name."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,7 @@ class Contest:
         margins = ", ".join(f"{least:g} {_unit(metric)}" for metric, least in self.least.items())
         return (
             f"One attack is ahead of another where every update says so and the mean difference is above {margins}; "
-            f"at least {FEWEST} updates, the same for both."
+            f"at least {FEWEST} updates, the same for both. It must be above its own null by as much."
         )
 
     def verdict(self, rows: Sequence[Mapping[str, Any]], arms: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
@@ -83,21 +96,22 @@ class Contest:
         self, rows: Sequence[Mapping[str, Any]], arms: Mapping[str, tuple[str, str]], metric: str
     ) -> dict[str, Cell]:
         """The groups that are complete and have updates enough."""
-        found: dict[str, dict[str, list[float]]] = {}
+        found: dict[str, dict[str, Arm]] = {}
         for row in rows:
             if row["label"] in arms:
                 group, arm = arms[row["label"]]
-                found.setdefault(group, {})[arm] = [_mean(update["scores"][metric]) for update in row["updates"]]
+                scores, nulls = ([_mean(one["scores"][metric]) for one in row[kind]] for kind in ("updates", "nulls"))
+                found.setdefault(group, {})[arm] = Arm(scores, _mean(nulls))
         wanted = {*self.challengers, *self.defenders}
         return {
             group: cell
             for group, cell in found.items()
-            if cell.keys() >= wanted and min(len(scores) for scores in cell.values()) >= FEWEST
+            if cell.keys() >= wanted and min(len(arm.scores) for arm in cell.values()) >= FEWEST
         }
 
     def _summary(self, metric: str, cells: Sequence[Cell]) -> str:
         def won(arm: str, cell: Cell, others: Iterable[str]) -> bool:
-            return all(Difference.of(cell[arm], cell[other]).ahead(self.least[metric]) for other in others)
+            return all(cell[arm].ahead(cell[other], self.least[metric]) for other in others)
 
         def wins(others: tuple[str, ...]) -> tuple[int, str]:
             """Cells that some challenger wins against all of these, and how many each does."""
@@ -116,10 +130,10 @@ class Contest:
 
     def _leader(self, cell: Cell, least: float) -> dict[str, Any]:
         """The highest mean, the next, their difference, and whether the first is ahead of all others."""
-        ranked = sorted(cell, key=lambda arm: _or_low(fmean(cell[arm])), reverse=True)
+        ranked = sorted(cell, key=lambda arm: _or_low(fmean(cell[arm].scores)), reverse=True)
         first, second = ranked[:2]
-        gap = Difference.of(cell[first], cell[second])
-        ahead = all(Difference.of(cell[first], cell[other]).ahead(least) for other in ranked[1:])
+        gap = Difference.of(cell[first].scores, cell[second].scores)
+        ahead = all(cell[first].ahead(cell[other], least) for other in ranked[1:])
         return {
             "first": first,
             "second": second,
