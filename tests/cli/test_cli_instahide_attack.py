@@ -13,6 +13,7 @@ from cli_support import *  # noqa: F403
 from cli_support import Command
 from PIL import Image
 
+from leakgauge.attacks.instahide.crops import Cropping
 from leakgauge.data import Photos
 from leakgauge.encryption import CrossDataset, InsideDataset, Mixup, Scheme, SeededKeys, encrypt
 from leakgauge.errors import InvalidCase, InvalidFile
@@ -83,7 +84,9 @@ def test_photographs_come_back_and_stand_beside_what_was_published(
     assert answer.code == 0, answer.err
     (row,) = answer.rows
     assert row["identification"] == 1.0
+    assert row["identification_null"] < 0.3
     assert row["psnr"] > 40
+    assert row["psnr_null"] < 25
     assert row["images"] == row["private_images"] == PRIVATE
     assert row["decoys"] == 200  # without other decoys, the attacker's own images
     recovered, _ = read_tensors(Path("recovered/recovered.safetensors"))
@@ -99,6 +102,7 @@ def test_photographs_come_back_and_stand_beside_what_was_published(
     assert len(page.sources) == 4 * PRIVATE
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
     assert f"These encodings gave away {PRIVATE} of {PRIVATE} private images." in text
+    assert f"against another private image {row['psnr_null']:.3g} dB" in text
     assert 'class="headline leaks"' in text
     assert "neither masks and coefficients nor which images are mixed" in text
     with Image.open("recovered/recovered.png") as sheet:
@@ -114,6 +118,8 @@ def test_without_the_secret_nothing_is_scored_and_the_page_says_so(command: Comm
     assert told["Number of private images"] is False
     assert told["Labels of encodings"] is True
     assert told["Keys"] is False
+    (own,) = [fact["detail"] for fact in facts["assumptions"] if fact["name"] == "Images of the same kind"]
+    assert "all images may be negatives" in own
     text = Path("recovered/index.html").read_text(encoding="utf-8")
     assert "leakage was not measured" in text
     assert "Originals" not in Page(text).titles
@@ -155,6 +161,24 @@ def test_public_images_of_mixup_are_named_and_taken_out(command: Command, tmp_pa
     assert "of the public images" in Path("recovered/index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("scheme", [Mixup(3, public=2), CrossDataset(3, private=1, least_private=0.0)])
+def test_public_images_that_were_moved_are_named_when_every_alignment_is_tried(scheme: Scheme) -> None:
+    public, own = pictures(40, first=100).images, pictures(200, first=300).images
+    moved = Cropping()(public, generator=seeded(0, "crops"))
+    keys = SeededKeys(seeded(0, "mask"))
+    encoded, secret = encrypt(scheme, pictures(PRIVATE), classes=CLASSES, public=moved, copies=3, keys=keys)
+    seen = EncodingObservation(encoded, 3, 1, scheme.signed, public=public, auxiliary=own)
+    members = secret.mixing.indices[:, 1:] - PRIVATE
+    shares = {}
+    for name in ("public", "aligned"):
+        found = recover(name, seen, generator=seeded(0, "attack"))
+        assert found.named is not None
+        assert found.images.shape == found.demasked.shape == encoded.images.shape
+        shares[name] = float((found.named[:, :, None] == members[:, None]).any(dim=1).double().mean())
+    assert shares["aligned"] > shares["public"] + 0.2
+    assert any("162 crops" in fact.detail for fact in found.ledger)
+
+
 def test_a_file_of_encodings_is_read_by_the_scheme_that_made_it(tmp_path: Path) -> None:
     scheme, path = CrossDataset(4), tmp_path / "encrypted.safetensors"
     write_tensors(path, {"images": torch.zeros(3, 1, 2, 2), "labels": torch.zeros(3, 2)}, {"scheme": repr(scheme)})
@@ -170,7 +194,7 @@ def test_a_file_of_encodings_is_read_by_the_scheme_that_made_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--attack", "guessing"), ("guessing", "clustering, published, public")),
+        (("--attack", "guessing"), ("guessing", "clustering, published, public, aligned")),
         (("--attack", "public"), ("no public images", "clustering")),
         (("--class-counts", "3,many"), ("whole numbers", "3,many")),
         (("--class-counts", "3,1", "--private", "5"), ("sum to 4", "5")),

@@ -90,6 +90,25 @@ def test_the_originals_in_any_order_get_full_marks(made, tmp_path):
     assert (row["identification"], row["submitted"], row["decoys"]) == (1.0, 5, 4)
 
 
+def test_the_null_scores_what_was_submitted_against_another_image(made, tmp_path):
+    images = hidden().images
+    found = grade(submit(tmp_path, images.flip(0)), made[1], decoys=torch.rand(50, *SHAPE, generator=seeded(4)))
+    other = Comparison(images.roll(1, dims=0), images, None, torch.zeros(5), None)
+    torch.testing.assert_close(found.null["ssim"], SSIM()(other))
+    row = found.to_dict()
+    assert row["psnr_null"] < 10 < row["psnr"]
+    assert row["identification_null"] == 0
+    assert row["identification"] == 1
+
+
+def test_a_single_private_image_has_no_other_to_be_the_null(tmp_path):
+    folders = tmp_path / "published", tmp_path / "kept"
+    make_challenge(*folders, InsideDataset(1, largest=1.0), hidden(1), classes=4, copies=2, keys=SecureKeys())
+    row = grade(submit(tmp_path, hidden(1).images), folders[1]).to_dict()
+    assert row["psnr_null"] is None
+    assert row["psnr"] == 200
+
+
 def test_a_submission_of_one_image_is_matched_once(made, tmp_path):
     row = grade(submit(tmp_path, hidden().images[:1].expand(5, -1, -1, -1)), made[1]).to_dict()
     assert row["identification"] == pytest.approx(1 / 5)

@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,13 +114,15 @@ class Grade:
     """What a submission recovered of each private image; NaN where nothing was submitted for it.
 
     ``psnr``, ``ssim`` and ``identification`` after an exclusive matching; ``best_ssim`` is the largest with any
-    submitted image, whose mean was the score of the 2020 challenge.
+    submitted image, whose mean was the score of the 2020 challenge. ``null`` holds the first three for each submitted
+    image against another private image than its own; they are NaN if there is no other.
     """
 
     psnr: Tensor
     ssim: Tensor
     identification: Tensor
     best_ssim: Tensor
+    null: Mapping[str, Tensor]
     submitted: int
     decoys: int
     chance: float
@@ -136,8 +138,11 @@ class Grade:
             "private_images": len(self.psnr),
             "submitted": self.submitted,
             "psnr": _mean(self.psnr),
+            "psnr_null": _mean(self.null["psnr"]),
             "ssim": _mean(self.ssim),
+            "ssim_null": _mean(self.null["ssim"]),
             "identification": float(self.identification.nan_to_num(0.0).mean()),
+            "identification_null": _mean(self.null["identification"]),
             "chance": None if math.isnan(self.chance) else self.chance,
             "decoys": self.decoys,
             "mean_of_max_ssim": _mean(self.best_ssim),
@@ -169,6 +174,7 @@ def grade(
         ssim=SSIM()(matched),
         identification=identification,
         best_ssim=_best_ssim(truth, images, progress),
+        null=_null(matched),
         submitted=len(images),
         decoys=len(truth) - 1 if decoys is None else len(decoys),
         chance=chance,
@@ -181,6 +187,15 @@ def digest(encoded: EncodedSet) -> str:
     for tensor in (encoded.images, encoded.labels):
         found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return found.hexdigest()
+
+
+def _null(matched: Comparison) -> dict[str, Tensor]:
+    """The scores of every submitted image against the private image that comes after its own."""
+    if len(matched.originals) < 2:
+        nothing = torch.full((len(matched.originals),), torch.nan, dtype=torch.float64)
+        return {"psnr": nothing, "ssim": nothing, "identification": nothing}
+    other = replace(matched, originals=matched.originals.roll(1, dims=0))
+    return {"psnr": PSNR()(other), "ssim": SSIM()(other), "identification": _identified(other)[0]}
 
 
 def _identified(matched: Comparison) -> tuple[Tensor, float]:

@@ -16,10 +16,13 @@ from torch import Generator, Tensor
 from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.instahide.alternation import expected
 from leakgauge.attacks.instahide.clustering_attack import Clustering, Unmixed
+from leakgauge.attacks.instahide.crops import AlignedSearch
 from leakgauge.attacks.instahide.phase_retrieval import PhaseRetrieval
 from leakgauge.attacks.instahide.published_recipe import PublishedRecipe
-from leakgauge.attacks.instahide.pursuit import PublicPursuit, remainder
-from leakgauge.attacks.instahide.whitening import centred, uncentred
+from leakgauge.attacks.instahide.pursuit import PublicPursuit, Pursuit, remainder
+from leakgauge.attacks.instahide.statistics import Correlation
+from leakgauge.attacks.instahide.views import AsPublished, Squares
+from leakgauge.attacks.instahide.whitening import Laplacian, centred, uncentred
 from leakgauge.encryption.schemes import Scheme
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors
@@ -29,6 +32,9 @@ from leakgauge.metrics import PSNR, SSIM, Comparison
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
 from leakgauge.protocol.encoding import Mixing
 from leakgauge.protocol.threat_model import Fact
+
+_STRAIGHT = "assumed: images enter encodings uncropped and unmirrored"
+_NO_AUXILIARY = "none: clustering then takes what looks more like a photograph, and all images may be negatives"
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,7 @@ def recover(
     return ATTACKS[name](observation, generator, progress)
 
 
-def ledger_of(observation: EncodingObservation) -> tuple[Fact, ...]:
+def ledger_of(observation: EncodingObservation, alignment: str = _STRAIGHT) -> tuple[Fact, ...]:
     """Everything that an attacker was given, and what was kept."""
     seen, shape = observation, tuple(observation.encoded.images.shape[1:])
     counts = None if seen.class_counts is None else seen.class_counts.tolist()
@@ -99,8 +105,8 @@ def ledger_of(observation: EncodingObservation) -> tuple[Fact, ...]:
         _told("Number of private images", seen.num_private, "read from the labels if needed"),
         _told("Images of each class", counts, "read from the labels if needed"),
         _told("Public images", None if seen.public is None else len(seen.public), "none"),
-        _told("Images of the same kind", None if seen.auxiliary is None else len(seen.auxiliary), "none"),
-        Fact("Alignment", True, "assumed: images enter encodings uncropped and unmirrored"),
+        _told("Images of the same kind", None if seen.auxiliary is None else len(seen.auxiliary), _NO_AUXILIARY),
+        Fact("Alignment", True, alignment),
         Fact("Keys", False, "neither masks and coefficients nor which images are mixed"),
     )
 
@@ -182,9 +188,7 @@ def _clustered(
 
 def _named(observation: EncodingObservation, generator: Generator, progress: Progress) -> Recovered:
     """Public images named and taken out; what is left of an encoding are its private ones."""
-    public, encodings = observation.public, observation.encoded.images
-    if public is None or observation.k == observation.private_per_encoding:
-        raise InvalidCase("There are no public images to name in these encodings; use the attack `clustering`.")
+    public, encodings = _public_of(observation), observation.encoded.images
     begun = time.perf_counter()
     attack: PhaseRetrieval | PublicPursuit
     if observation.signed:
@@ -195,16 +199,41 @@ def _named(observation: EncodingObservation, generator: Generator, progress: Pro
         pursuit = attack(observation, generator=generator, progress=progress)
         (indices, coefficients), demasked = pursuit, encodings
         left = remainder(encodings, public, pursuit)
-    return Recovered(
-        repr(attack),
-        left,
-        encodings,
-        demasked,
-        coefficients,
-        ledger_of(observation),
-        time.perf_counter() - begun,
-        named=indices,
-    )
+    seconds = time.perf_counter() - begun
+    ledger = ledger_of(observation)
+    return Recovered(repr(attack), left, encodings, demasked, coefficients, ledger, seconds, named=indices)
+
+
+def _aligned(observation: EncodingObservation, generator: Generator, progress: Progress) -> Recovered:
+    """The same for public images that were cropped and mirrored at random: every alignment of each is tried.
+
+    Under a mask squares are compared, whose shares are lam^2, and the signs are those of what was found.
+    """
+    public, encodings = _public_of(observation), observation.encoded.images
+    begun = time.perf_counter()
+    members = observation.k - observation.private_per_encoding
+    attack = AlignedSearch(Correlation(Laplacian(), Squares() if observation.signed else AsPublished()), most=members)
+    indices = attack(observation, generator=generator, progress=progress).indices
+    sides = attack.statistic.fit(observation, generator=generator)
+    crops = attack.best_crops(encodings, public[indices], sides)
+    taken = sides.images(crops.flatten(0, 1)).unflatten(0, indices.shape).mT
+    shares = torch.linalg.lstsq(taken, sides.encodings(encodings)[:, :, None]).solution[:, :, 0].clamp_min(0)
+    demasked = encodings
+    if observation.signed:
+        shares = shares.sqrt()
+        mixtures = torch.einsum("qa,qad->qd", shares, centred(crops).flatten(2))
+        demasked = uncentred(expected(mixtures, centred(encodings).abs().flatten(1))).view_as(encodings)
+    rows = torch.arange(indices.numel()).view_as(indices)
+    left = remainder(demasked, crops.flatten(0, 1), Pursuit(rows, shares))
+    seconds, count = time.perf_counter() - begun, len(attack.cropping.places)
+    ledger = ledger_of(observation, f"of public images searched, {count} crops of each; assumed of private ones")
+    return Recovered(repr(attack), left, encodings, demasked, shares, ledger, seconds, named=indices)
+
+
+def _public_of(observation: EncodingObservation) -> Tensor:
+    if observation.public is None or observation.k == observation.private_per_encoding:
+        raise InvalidCase("There are no public images to name in these encodings; use the attack `clustering`.")
+    return observation.public
 
 
 ATTACKS: Mapping[str, Attack] = MappingProxyType(
@@ -212,10 +241,11 @@ ATTACKS: Mapping[str, Attack] = MappingProxyType(
         "clustering": lambda *given: _clustered(Clustering(), *given),
         "published": lambda *given: _clustered(PublishedRecipe(), *given),
         "public": _named,
+        "aligned": _aligned,
     }
 )
 """``clustering`` and ``published`` restore the private images from many encodings and their labels; ``public`` names
-the public images in each encoding and takes them out."""
+the public images in each encoding and takes them out, ``aligned`` does so where they were cropped and mirrored."""
 
 
 def _told(name: str, value: object, otherwise: str) -> Fact:

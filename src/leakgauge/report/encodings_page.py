@@ -85,7 +85,8 @@ def headline(recovered: Recovered, scores: Mapping[str, Any] | None, grade: Grad
     crowd = f"{grade.decoys} decoys" if grade.decoys_given else "the private images themselves"
     return [
         f"These encodings gave away {hits} of {total} private images.",
-        f"So many are nearer to their original than to {crowd}; the mean PSNR is {_number(scores['psnr'])} dB.",
+        f"So many are nearer to their original than to {crowd}; the mean PSNR is {_number(scores['psnr'])} dB, and "
+        f"against another private image {_number(scores['psnr_null'])} dB.",
     ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from leakgauge.attacks.base import Progress, Tick
 from leakgauge.attacks.budget import Budget
@@ -92,7 +93,7 @@ class Averaging:
             queries=size.queries,
             seeds=_seeds(bench),
             decoys=pools.auxiliary,
-            tell=_counted(bench, len(self.labels) * size.seeds),
+            tell=counted(bench, len(self.labels) * size.seeds),
         )
         seconds = (time.perf_counter() - begun) / len(rows)
         by_label = {
@@ -121,7 +122,7 @@ class Searching:
             seeds=_seeds(bench),
             depths=sorted({1, self.scheme.public_per_encoding, 10, depth}),
             deployment=Deployment(public_crops=self.crops),
-            tell=_counted(bench, len(self.labels)),
+            tell=counted(bench, len(self.labels)),
         )
         return {
             label: _searched([one for one in rows if one.attack == attack], depth)
@@ -140,7 +141,7 @@ class Searching:
             pools.auxiliary,
             self.scheme.k,
             generator=seeded(bench.seed, "similarity"),
-            progress=_told(bench, "training the similarity"),
+            progress=told(bench, "training the similarity"),
         )
         return attacks_by_similarity(demasker.hard(), learned=learned, cropping=self.crops, most=most)
 
@@ -189,10 +190,15 @@ def demasker_of(bench: Bench, pools: Pools) -> Demasker:
     """The demasker for mixtures of ``K`` images; trained once, and kept for the other parts."""
     size = SIZES[bench.scale]
     training = DemaskerTraining(widths=size.widths, budget=size.network)
-    path = bench.folder / f"{data_key((repr(training), str(K)), bench.data, bench.seed)}.safetensors"
+    return kept_demasker(bench, training, pools.auxiliary, K)
+
+
+def kept_demasker(bench: Bench, training: DemaskerTraining, auxiliary: Tensor, k: int, *words: str) -> Demasker:
+    """A demasker for mixtures of k images, read if its training was kept; ``words`` say which auxiliary images."""
+    path = bench.folder / f"{data_key((repr(training), str(k), *words), bench.data, bench.seed)}.safetensors"
     if not path.is_file():
-        progress = _told(bench, "training the demasker")
-        training(pools.auxiliary, K, generator=seeded(bench.seed, "demasker"), progress=progress).save(path)
+        progress = told(bench, "training the demasker")
+        training(auxiliary, k, generator=seeded(bench.seed, "demasker"), progress=progress).save(path)
     return load_demasker(path)
 
 
@@ -209,7 +215,8 @@ def _seeds(bench: Bench) -> range:
     return range(bench.seed, bench.seed + SIZES[bench.scale].seeds)
 
 
-def _counted(bench: Bench, total: int) -> Callable[[str], None]:
+def counted(bench: Bench, total: int) -> Callable[[str], None]:
+    """Tells the watch that one of ``total`` attacks more has begun."""
     done = 0
 
     def tell(name: str) -> None:
@@ -221,7 +228,9 @@ def _counted(bench: Bench, total: int) -> Callable[[str], None]:
     return tell
 
 
-def _told(bench: Bench, what: str) -> Progress:
+def told(bench: Bench, what: str) -> Progress:
+    """Tells the watch how far an attack or a training is."""
+
     def tell(tick: Tick) -> None:
         bench.watch.step(what, tick.fraction)
 
@@ -282,7 +291,7 @@ def _tested(found: Sequence[Difference], statistic: str) -> dict[str, Measured]:
     }
 
 
-def _encryptions(bench: Bench, scheme: Scheme, images: int, copies: int, partners: int) -> torch.Tensor:
+def _encryptions(bench: Bench, scheme: Scheme, images: int, copies: int, partners: int) -> Tensor:
     """Encryptions of the first images, images x copies c h w; what they are mixed with comes from all."""
     generator = seeded(bench.seed, "encryptions")
     order = torch.randperm(len(bench.data.train), generator=generator)[:partners]

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 from leakgauge.config import build
 from leakgauge.errors import InvalidCase
-from leakgauge.reproduce import cinet, geiping2020, generator_comparison, gias, huang2020, huang2021, ma2023
+from leakgauge.reproduce import (
+    cinet,
+    geiping2020,
+    generator_comparison,
+    gias,
+    huang2020,
+    huang2021,
+    instahide_attacks,
+    ma2023,
+)
 from leakgauge.reproduce.experiment import Experiment
 from leakgauge.reproduce.study import Study
 
@@ -16,7 +25,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment for paper in _PAPERS for experiment in paper.EXPERIMENTS
 }
 
-STUDIES: Mapping[str, Study] = {study.name: study for study in huang2020.STUDIES}
+STUDIES: Mapping[str, Study] = {study.name: study for study in (*huang2020.STUDIES, *instahide_attacks.STUDIES)}
 """Experiments that attack no update."""
 
 

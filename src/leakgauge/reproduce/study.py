@@ -27,6 +27,8 @@ from leakgauge.version import VERSION
 
 _DIGESTED = 2048
 _SHOWN = 10
+_NOTHING = Measured(None, None, None, 0, 0)
+"""The null of what has none, such as a time."""
 
 
 class StudyWatch(Protocol):
@@ -246,7 +248,7 @@ def _key(study: Study, part: Part, bench: Bench) -> str:
 def _numbers(found: Found) -> dict[str, Any]:
     return {
         "ours": {name: asdict(one) for name, one in found.ours.items()},
-        "null": {name: asdict(one) for name, one in found.null.items()},
+        "null": {name: asdict(found.null.get(name, _NOTHING)) for name in found.ours},
         "seconds": round(found.seconds, 3),
         "setting": {name: finite(value) for name, value in found.setting.items()},
         "assumptions": list(found.given),

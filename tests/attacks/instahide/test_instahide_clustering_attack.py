@@ -17,10 +17,8 @@ from leakgauge.encryption import CrossDataset, InsideDataset
 from leakgauge.errors import InvalidCase
 from leakgauge.instahide.studies.clustering import (
     DEPLOYMENTS,
-    across_deployments,
-    across_public,
+    Trial,
     cluster_encodings,
-    curve_over_images,
     incidences,
 )
 from leakgauge.instahide.studies.publication import Pools, publish
@@ -45,9 +43,7 @@ def judge(pools) -> Judge:
 
 
 def test_with_the_true_assignment_recovery_is_exact(pools, judge) -> None:
-    clustered = cluster_encodings(
-        pools, InsideDataset(4), private=12, copies=12, knows="mixing", null=False, judge=judge
-    )
+    clustered = cluster_encodings(pools, Trial(private=12, copies=12, knows="mixing"), judge=judge)
     assert clustered.row.recovery.psnr_raw > 60
     assert clustered.row.recovery.identified == 1
     assert "mixing: given, an upper bound on leakage" in clustered.row.given
@@ -64,56 +60,37 @@ def test_in_double_precision_recovery_is_exact_to_ten_digits(pools) -> None:
 
 
 def test_from_labels_alone_every_image_is_recovered_and_unrelated_encodings_give_none(pools, judge) -> None:
-    row = cluster_encodings(
-        pools, InsideDataset(3), private=10, copies=16, knows="labels", attack=Clustering(rounds=8), judge=judge
-    ).row
+    trial = Trial(InsideDataset(3), private=10, copies=16, attack=Clustering(rounds=8))
+    row = cluster_encodings(pools, trial, judge=judge).row
     assert row.found == 10
     assert row.recovery.identified == 1
     assert row.recovery.psnr > 38
     assert row.recall > 0.95
     assert row.precision > 0.95
-    assert row.null is not None
     assert row.null.identified <= 0.1
+    assert row.recall_null < 0.7
+    assert row.precision_null < 0.7
     assert "class counts: read from the labels" in row.given
 
 
 def test_encodings_of_eight_bits_are_hardly_safer(pools, judge) -> None:
-    row = cluster_encodings(
-        pools,
-        InsideDataset(3),
-        private=10,
-        copies=14,
-        knows="counts",
-        attack=Clustering(rounds=8),
-        deployment="8 bits",
-        null=False,
-        judge=judge,
-    ).row
+    trial = Trial(InsideDataset(3), 10, 14, knows="counts", deployment="8 bits", attack=Clustering(rounds=8))
+    row = cluster_encodings(pools, trial, judge=judge).row
     assert row.recovery.psnr > 35
     assert "class counts: given" in row.given
 
 
 def test_mirrored_images_are_harder_and_the_residual_says_so(pools, judge) -> None:
-    plain, moved = (
-        cluster_encodings(
-            pools,
-            InsideDataset(2),
-            private=8,
-            copies=10,
-            knows="number",
-            attack=Clustering(rounds=5),
-            deployment=name,
-            null=False,
-            judge=judge,
-        ).row
-        for name in ("as encrypted", "private images mirrored at random")
-    )
+    straight = Trial(InsideDataset(2), private=8, copies=10, knows="number", attack=Clustering(rounds=5))
+    trials = straight, dataclasses.replace(straight, deployment="private images mirrored at random")
+    plain, moved = (cluster_encodings(pools, trial, judge=judge).row for trial in trials)
     assert moved.residual > 10 * plain.residual
     assert moved.recovery.psnr < plain.recovery.psnr
 
 
 def test_amid_public_images_private_ones_are_identified(pools, judge) -> None:
-    row = cluster_encodings(pools, CrossDataset(4), private=8, copies=40, knows="number", null=False, judge=judge).row
+    trial = Trial(CrossDataset(4), private=8, copies=40, knows="number")
+    row = cluster_encodings(pools, trial, judge=judge).row
     assert row.recovery.identified > 0.7
     assert row.recovery.psnr > 20
 
@@ -153,21 +130,25 @@ def test_incidences_count_what_is_right_whatever_the_order() -> None:
     assert incidences(torch.zeros(2, 3), truth) == (0.0, 0.0)
 
 
-def test_studies_have_a_row_for_every_setting(pools) -> None:
-    once = Clustering(rounds=1)
-    sizes = curve_over_images(
-        pools, InsideDataset(2), sizes=(4, 6), copies=3, knows=("counts",), attack=once, null=False
-    )
-    assert [(each.row.private, each.row.knows) for each in sizes] == [(4, "counts"), (6, "counts")]
-    names = ("as encrypted", "8 bits")
-    rounded = across_deployments(
-        pools, InsideDataset(2), private=5, copies=8, deployments=names, attack=once, null=False
-    )
-    assert tuple(each.row.deployment for each in rounded) == names
-    public = across_public(pools, mixed=(3,), private=5, copies=4, attack=once, null=False)
-    assert public[0].row.scheme == repr(CrossDataset(3))
-    assert public[0].estimates.shape == public[0].originals.shape
+def test_a_trial_publishes_as_its_deployment_says(pools) -> None:
     assert DEPLOYMENTS["8 bits"].levels == 256
+    images = Trial(private=5, copies=2, deployment="8 bits").published(pools, 0).observation.encoded.images * 255
+    torch.testing.assert_close(images, images.round())
+
+
+def test_the_published_recipe_can_be_tried_and_says_how_many_images_it_found(pools, judge) -> None:
+    trial = Trial(InsideDataset(2), private=5, copies=6, knows="counts", attack=PublishedRecipe(steps=3))
+    clustered = cluster_encodings(pools, trial, judge=judge)
+    assert clustered.row.trial is trial
+    assert 1 <= clustered.row.found <= 5
+    assert clustered.estimates.shape == clustered.originals.shape
+
+
+def test_a_trial_that_makes_no_sense_is_refused() -> None:
+    with pytest.raises(InvalidCase, match="8 bits"):
+        Trial(deployment="seven bits")
+    with pytest.raises(InvalidCase, match="Clustering"):
+        Trial(knows="mixing", attack=PublishedRecipe())
 
 
 def test_counts_of_other_classes_and_senseless_budgets_are_refused(pools) -> None:

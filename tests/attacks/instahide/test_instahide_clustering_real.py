@@ -9,8 +9,7 @@ import pytest
 
 from leakgauge.attacks.instahide.whitening import HighPass
 from leakgauge.data import Cifar10
-from leakgauge.encryption import InsideDataset
-from leakgauge.instahide.studies.clustering import cluster_encodings
+from leakgauge.instahide.studies.clustering import Trial, cluster_encodings
 from leakgauge.instahide.studies.publication import Pools
 from leakgauge.instahide.studies.recovery import Judge
 
@@ -26,7 +25,7 @@ def pools() -> Pools:
 @pytest.mark.parametrize("knows", ["labels", "mixing"])
 def test_inside_dataset_encodings_give_every_image_away_to_whoever_has_the_labels(pools, knows) -> None:
     judge = Judge(pools.auxiliary, HighPass().fit(pools.auxiliary))
-    row = cluster_encodings(pools, InsideDataset(4), private=20, copies=20, knows=knows, null=False, judge=judge).row
+    row = cluster_encodings(pools, Trial(private=20, copies=20, knows=knows), judge=judge).row
     assert row.found == 20
     assert row.recovery.identified == 1
     assert row.recovery.psnr > (60 if knows == "mixing" else 38)

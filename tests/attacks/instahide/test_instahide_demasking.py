@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.instahide.demasking import Demasker, DemaskerTraining, load_demasker
+from leakgauge.attacks.instahide.network_training import trained
 from leakgauge.attacks.instahide.synthetic import mixtures
 from leakgauge.attacks.instahide.unet import UNet
 from leakgauge.attacks.instahide.whitening import centred
@@ -105,3 +106,17 @@ def test_training_tells_how_far_it_is_and_stops_at_its_budget():
 def test_a_training_without_meaning_is_refused():
     with pytest.raises(InvalidCase, match="at least one width"):
         DemaskerTraining(widths=())
+
+
+def test_a_network_is_trained_for_its_budget_at_a_falling_rate_and_then_left_alone():
+    network, target, ticks = torch.nn.Linear(1, 1), torch.tensor([[3.0]]), []
+
+    def loss() -> torch.Tensor:
+        return (network(torch.ones(1, 1)) - target).square().mean()
+
+    before = float(loss().detach())
+    assert trained(network, loss, Budget(steps=200), 0.1, ticks.append) == 200
+    assert [tick.fraction for tick in ticks] == pytest.approx([step / 200 for step in range(1, 201)])
+    assert float(loss()) < 1e-2 * before
+    assert not network.training
+    assert not any(parameter.requires_grad for parameter in network.parameters())

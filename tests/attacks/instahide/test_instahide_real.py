@@ -30,7 +30,7 @@ def test_whitening_makes_the_published_claim_about_mixup_true(pools):
         pools, Mixup(4, public=3), {name: PublicSearch(statistic) for name, statistic in attacks.items()}
     )
     published, whitened = rows
-    assert whitened.found[3] > 0.85  # 0.88 and 0.89 measured for two seeds
+    assert whitened.found[3] > 0.85  # 0.885 over three seeds
     assert 0.25 < published.found[3] < 0.45  # 0.35
     assert max(row.found_null[100] for row in rows) < 0.03
 
@@ -43,6 +43,6 @@ def test_whitened_squares_find_public_images_behind_the_mask(pools):
         {name: PublicSearch(statistic) for name, statistic in attacks.items()},
     )
     published, whitened = rows
-    assert whitened.found[100] > 0.6  # 0.73 and 0.72
-    assert 0.15 < published.found[100] < 0.3  # 0.22
+    assert whitened.found[100] > 0.6  # 0.74 over three seeds
+    assert 0.15 < published.found[100] < 0.3  # 0.23
     assert max(row.found_null[100] for row in rows) < 0.03

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Generator, Tensor
 
+from leakgauge.attacks.instahide.synchronisation import along_tree
 from leakgauge.protocol.encoding import CENTRE, Mixing
 from leakgauge.randomness import seeded
 
@@ -86,18 +84,6 @@ def agreement(pictures: Tensor) -> Tensor:
 
 def _along_a_tree(pictures: Tensor) -> Tensor:
     """The signs of one channel, ``h w``, of pictures ``n h w``."""
-    height, width = pictures.shape[1:]
-    index = torch.arange(height * width).view(height, width)
-    one = torch.cat([index[1:].flatten(), index[:, 1:].flatten()])
-    two = torch.cat([index[:-1].flatten(), index[:, :-1].flatten()])
-    values = pictures.detach().cpu().flatten(1)
-    wishes = (values[:, one] * values[:, two]).sum(dim=0).abs()
-    # The heaviest tree as the lightest: costs are positive, since an absent edge is a zero.
-    costs = (wishes.max() + 1 - wishes).numpy() if len(wishes) else np.zeros(0)
-    graph = coo_array((costs, (one.numpy(), two.numpy())), shape=(index.numel(), index.numel()))
-    order, before = breadth_first_order(minimum_spanning_tree(graph.tocsr()), 0, directed=False)
-    signs = np.ones(index.numel())
-    for node in order[1:]:
-        same = float(values[:, node] @ values[:, before[node]]) >= 0
-        signs[node] = signs[before[node]] * (1 if same else -1)
-    return torch.as_tensor(signs).view(height, width).to(pictures)
+    index = torch.arange(pictures[0].numel()).view(pictures.shape[1:])
+    found = along_tree(pictures.flatten(1), [(index[1:], index[:-1]), (index[:, 1:], index[:, :-1])])
+    return found.view_as(index).to(pictures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.types import Outcome, Reconstruction
 
+_NO_AUXILIARY = "none: pictures or their negatives, whichever look more like photographs; all may be negatives"
 _FINAL_RIDGE, _FINAL_STEPS, _EXACT_STEPS = 1e-6, 20, 3
 
 
@@ -33,8 +35,32 @@ class Unmixed(NamedTuple):
     coefficients: Tensor
 
 
+class Unmixing(ABC):
+    """Restores all private images together; called, it is an attack like any other."""
+
+    @abstractmethod
+    def unmix(self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent) -> Unmixed:
+        """The images, and which of them each encoding was found to mix."""
+
+    def __call__(
+        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
+        return self.unmix(observation, generator=generator, progress=progress).reconstruction
+
+
+class _Task(NamedTuple):
+    """First coefficients t x n, |E| of all pixels and of those chosen, and what labels allow."""
+
+    observation: EncodingObservation
+    start: Tensor
+    sizes: Tensor
+    chosen: Tensor
+    simplices: LabelSimplices
+    progress: Progress
+
+
 @dataclass(frozen=True)
-class Clustering:
+class Clustering(Unmixing):
     """Restores the private images from encodings and their labels, after Carlini et al. [2021].
 
     Encodings that share an image are grouped class by class; then images and coefficients are found by turns. E^2 is
@@ -54,13 +80,7 @@ class Clustering:
                 f"Clustering needs rounds >= 0 and pixels >= 1, got {self.rounds} and {self.pixels}; correct them."
             )
 
-    def __call__(
-        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        return self.unmix(observation, generator=generator, progress=progress).reconstruction
-
     def unmix(self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent) -> Unmixed:
-        """The images, and which of them each encoding was found to mix."""
         classes = private_classes(observation)
         labels = observation.encoded.labels.to(_precision(observation))
         similarity = self.similarity(observation, generator=generator)
@@ -81,10 +101,8 @@ class Clustering:
         simplices = LabelSimplices(classes, observation.encoded.labels.to(_precision(observation)))
         wanted = min(sizes.shape[1], max(self.pixels, 8 * len(classes)))
         chosen = sizes[:, torch.randperm(sizes.shape[1], generator=generator)[:wanted]].contiguous()
-        if observation.private_per_encoding < observation.k:
-            pictures, coefficients, trace = self._amid_public(observation, start, sizes, chosen, simplices, progress)
-        else:
-            pictures, coefficients, trace = self._inside(observation, start, sizes, chosen, simplices, progress)
+        solve = self._amid_public if observation.private_per_encoding < observation.k else self._inside
+        pictures, coefficients, trace = solve(_Task(observation, start, sizes, chosen, simplices, progress))
         mean = None if observation.auxiliary is None else centred(observation.auxiliary).mean(dim=0)
         shape = observation.encoded.images.shape[1:]
         images = uncentred(synchronised(pictures.unflatten(1, shape), mean)).clamp(0, 1)
@@ -102,18 +120,13 @@ class Clustering:
         )
         return Unmixed(found, coefficients)
 
-    def _inside(
-        self,
-        observation: EncodingObservation,
-        start: Tensor,
-        sizes: Tensor,
-        chosen: Tensor,
-        simplices: LabelSimplices,
-        progress: Progress,
-    ) -> tuple[Tensor, Tensor, list[float]]:
+    def _inside(self, task: _Task) -> tuple[Tensor, Tensor, list[float]]:
+        observation, start, sizes = task.observation, task.start, task.sizes
         found, trace = Explained(start, torch.full_like(start[:, 0], 1e-9)), list[float]()
         if self.rounds:
-            found, trace = refined(start, chosen, simplices, observation.k, rounds=self.rounds, progress=progress)
+            found, trace = refined(
+                start, task.chosen, task.simplices, observation.k, rounds=self.rounds, progress=task.progress
+            )
         pictures = pictures_of(found, sizes, ridge=_FINAL_RIDGE, steps=_FINAL_STEPS)
         errors = residuals(found.coefficients, sizes, pictures).mean(dim=1)
         variances = found._replace(errors=errors).variances
@@ -128,26 +141,18 @@ class Clustering:
         )
         return exact, found.coefficients, trace
 
-    def _amid_public(
-        self,
-        observation: EncodingObservation,
-        start: Tensor,
-        sizes: Tensor,
-        chosen: Tensor,
-        simplices: LabelSimplices,
-        progress: Progress,
-    ) -> tuple[Tensor, Tensor, list[float]]:
+    def _amid_public(self, task: _Task) -> tuple[Tensor, Tensor, list[float]]:
+        observation, sizes, chosen, simplices = task.observation, task.sizes, task.chosen, task.simplices
         own = observation.private_per_encoding
         variances = public_variances(simplices.labels, sizes, observation.k, own)
-        coefficients = start
-        trace: list[float] = []
+        coefficients, trace = task.start, list[float]()
         # With more than two the candidates are too many to try; the groups stand.
         rounds = min(self.rounds, 4) if own <= 2 else 0
         for number in range(rounds):
             pictures = pictures_amid(coefficients, chosen, variances)
             before, coefficients = coefficients, likelier(pictures, chosen, variances, simplices)
             trace.append(float(residuals(coefficients, chosen, pictures).mean()))
-            progress(Tick(number + 1, (number + 1) / rounds, trace[-1]))
+            task.progress(Tick(number + 1, (number + 1) / rounds, trace[-1]))
             if torch.equal(before, coefficients):
                 break
         return pictures_amid(coefficients, sizes, variances).double(), coefficients, trace
@@ -181,7 +186,9 @@ def knowledge(observation: EncodingObservation) -> dict[str, str]:
         "class counts": told[counted],
         "number of private images": told[counted or observation.num_private is not None],
         "alignment": "assumed: private images enter every encoding uncropped and unmirrored",
-        "auxiliary images": "none" if observation.auxiliary is None else f"{len(observation.auxiliary)}, for the sign",
+        "auxiliary images": _NO_AUXILIARY
+        if observation.auxiliary is None
+        else f"{len(observation.auxiliary)}, for the sign",
     }
 
 

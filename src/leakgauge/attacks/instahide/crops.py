@@ -11,8 +11,9 @@ from torch.nn.functional import pad
 
 from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.instahide.knowledge import public_of
-from leakgauge.attacks.instahide.ranking import Ranking, no_matches, score_pairs, with_block
-from leakgauge.attacks.instahide.statistics import Statistic
+from leakgauge.attacks.instahide.prepared import Prepared
+from leakgauge.attacks.instahide.ranking import Ranking, no_matches, score_pairs, score_rows, with_block
+from leakgauge.attacks.instahide.statistics import Sides, Statistic
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoded_set import EncodingObservation
 
@@ -55,7 +56,7 @@ class Cropping:
 
 
 @dataclass(frozen=True)
-class AlignedSearch:
+class AlignedSearch(Prepared[Ranking]):
     """Tries every crop of every public image: random crops only multiply the candidates, here by 162.
 
     The best crop stands for the image. The statistic should be cheap to map; the Laplacian is.
@@ -65,11 +66,6 @@ class AlignedSearch:
     cropping: Cropping = field(default_factory=Cropping)
     most: int = 100
     block: int = 4096
-
-    def __call__(
-        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Ranking:
-        return self.prepare(observation, generator=generator, progress=progress)(observation.encoded.images)
 
     def prepare(
         self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
@@ -90,6 +86,17 @@ class AlignedSearch:
             return best
 
         return find
+
+    def best_crops(self, encodings: Tensor, candidates: Tensor, sides: Sides) -> Tensor:
+        """Candidates q m c h w for encodings q c h w, each in the alignment that scores best."""
+        queries, flat = sides.encodings(encodings), candidates.flatten(0, 1)
+        own = torch.arange(len(queries)).repeat_interleave(candidates.shape[1])
+        best, chosen = queries.new_full((len(flat),), -torch.inf), flat
+        for crop in self.cropping.every(flat):
+            scores = score_rows(queries[own], sides.images(crop), self.statistic.score)
+            chosen = torch.where((scores > best)[:, None, None, None], crop, chosen)
+            best = torch.maximum(scores, best)
+        return chosen.view_as(candidates)
 
 
 def _cut(wide: Tensor, place: tuple[int, int, bool], size: tuple[int, int]) -> Tensor:

@@ -11,8 +11,9 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from leakgauge.attacks.base import Progress, Tick, silent
+from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.instahide.network_training import trained
 from leakgauge.attacks.instahide.synthetic import mixtures
 from leakgauge.attacks.instahide.unet import UNet
 from leakgauge.attacks.instahide.whitening import centred, uncentred
@@ -81,23 +82,16 @@ class DemaskerTraining:
         channels = auxiliary.shape[1]
         with global_stream(generator):
             network = UNet(channels, self.widths).to(auxiliary)
-        optimiser = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
-        begun, steps, spent = self.budget.now(), 0, 0.0
-        while spent < 1:
+
+        def loss() -> Tensor:
             pixels = centred(mixtures(auxiliary, k, self.batch_size, generator=generator).images)
             magnitudes = pixels.abs()
-            loss = binary_cross_entropy_with_logits(
-                network(magnitudes), (pixels > 0).to(pixels), weight=magnitudes / magnitudes.mean()
-            )
-            optimiser.param_groups[0]["lr"] = self.learning_rate * (1 - spent)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            steps += 1
-            spent = self.budget.spent(steps, self.budget.now() - begun)
-            progress(Tick(steps, spent, float(loss.detach())))
+            weight = magnitudes / magnitudes.mean()
+            return binary_cross_entropy_with_logits(network(magnitudes), (pixels > 0).to(pixels), weight=weight)
+
+        steps = trained(network, loss, self.budget, self.learning_rate, progress)
         facts = {"channels": channels, "widths": list(self.widths), "k": k, "steps": steps}
-        return Demasker(_settled(network), facts=facts)
+        return Demasker(network, facts=facts)
 
 
 def load_demasker(source: Path) -> Demasker:
@@ -109,10 +103,6 @@ def load_demasker(source: Path) -> Demasker:
         network.load_state_dict(tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InvalidFile(f"{source} holds no demasker; write one with `Demasker.save`.") from error
-    return Demasker(_settled(network), facts=facts)
-
-
-def _settled(network: UNet) -> UNet:
     network.requires_grad_(False)
     network.eval()
-    return network
+    return Demasker(network, facts=facts)

@@ -29,7 +29,7 @@ class FourthMoment:
         return Sides(_squares, _squares)
 
 
-def whitened_squares(ridge: float = 0.1, encodings: int = 6000) -> MatchedFilter:
+def whitened_squares(ridge: float = 3e-3, encodings: int = 6000) -> MatchedFilter:
     """The same for real images: (x~^2 - m)^T (C + ridge)^-1 (s^2 - m') over its length in s, see `MatchedFilter`."""
     return MatchedFilter(Squares(), ridge, encodings)
 

@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.instahide.fourth_moment import whitened_squares
 from leakgauge.attacks.instahide.knowledge import auxiliary_of, public_of
+from leakgauge.attacks.instahide.prepared import Prepared
 from leakgauge.attacks.instahide.pursuit import Pursuit, pursue, remainder
 from leakgauge.attacks.instahide.ranking import blocks, top_matches
 from leakgauge.attacks.instahide.statistics import Statistic
@@ -68,19 +69,19 @@ class GaussianImages(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PhaseRetrieval:
+class PhaseRetrieval(Prepared[Retrieval]):
     """Alternates signs and matching pursuit, from the one image that squares name surely; needs no demasker.
 
     In each of ``sweeps`` rounds the images found so far give the mean of the mixture and the auxiliary covariance what
     is left; `GaussianImages.signed` makes signs of them, and the pursuit explains the result by one image more, up to
-    as many as are public.
+    as many as are public. The default trust is the best on mixtures of CIFAR-100, of 0.15, 0.3, 0.5 and 0.8.
     """
 
     start: Statistic = field(default_factory=whitened_squares)
     ridge: float = 4e-3
     sweeps: int = 5
     steps: int = 15
-    trust: float = 0.3
+    trust: float = 0.5
     block: int = 4096
 
     def __post_init__(self) -> None:
@@ -89,11 +90,6 @@ class PhaseRetrieval:
                 f"PhaseRetrieval needs sweeps >= 1, steps >= 0 and 0 < trust <= 1, got {self.sweeps}, {self.steps} and "
                 f"{self.trust}; correct them."
             )
-
-    def __call__(
-        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Retrieval:
-        return self.prepare(observation, generator=generator, progress=progress)(observation.encoded.images)
 
     def prepare(
         self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent

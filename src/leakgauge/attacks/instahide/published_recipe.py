@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.instahide.alternation import residuals
 from leakgauge.attacks.instahide.assignment import PRESENT, flow
-from leakgauge.attacks.instahide.clustering_attack import Unmixed, knowledge, magnitudes, private_classes
+from leakgauge.attacks.instahide.clustering_attack import Unmixed, Unmixing, knowledge, magnitudes, private_classes
 from leakgauge.attacks.instahide.clusters import grown
 from leakgauge.attacks.instahide.pairs import PairSimilarity
 from leakgauge.errors import InvalidCase
@@ -24,7 +24,7 @@ _SLACK = 1.1
 
 
 @dataclass(frozen=True)
-class PublishedRecipe:
+class PublishedRecipe(Unmixing):
     """Greedy clusters, minimum-cost flow, then Adam on |E|, after Carlini et al. [2021, sections 4.1 to 4.4].
 
     min over P of mean (|E| - |lam P|)^2 + contrast * mean (1 - |P|), each image then stretched to the full range. Two
@@ -43,13 +43,7 @@ class PublishedRecipe:
                 f"PublishedRecipe needs steps >= 1 and learning_rate > 0, got {self.steps} and {self.learning_rate}."
             )
 
-    def __call__(
-        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        return self.unmix(observation, generator=generator, progress=progress).reconstruction
-
     def unmix(self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent) -> Unmixed:
-        """The images, and which of them each encoding was found to mix."""
         count, own = len(private_classes(observation)), observation.private_per_encoding
         labels, sizes = observation.encoded.labels, magnitudes(observation)
         similarity = self.similarity(observation, generator=generator)

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.instahide.knowledge import public_of
+from leakgauge.attacks.instahide.prepared import Prepared
 from leakgauge.attacks.instahide.public_search import candidate_rows
 from leakgauge.attacks.instahide.ranking import BLOCK, blocks, score_pairs
 from leakgauge.attacks.instahide.statistics import Correlation, Statistic
@@ -44,16 +45,11 @@ def pursue(queries: Tensor, candidates: Iterable[Tensor], *, atoms: int) -> Purs
 
 
 @dataclass(frozen=True)
-class PublicPursuit:
+class PublicPursuit(Prepared[Pursuit]):
     """Explains every encoding by as many public images as it holds: matching pursuit on the rows of a statistic."""
 
     statistic: Statistic = field(default_factory=Correlation)
     block: int = BLOCK
-
-    def __call__(
-        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Pursuit:
-        return self.prepare(observation, generator=generator, progress=progress)(observation.encoded.images)
 
     def prepare(
         self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent

@@ -37,6 +37,12 @@ def score_pairs(queries: Tensor, block: Tensor, score: Score) -> Tensor:
     return products.abs() if score == "absolute cosine" else products
 
 
+def score_rows(queries: Tensor, candidates: Tensor, score: Score) -> Tensor:
+    """The score of every query with the candidate of the same row."""
+    products = (queries * (candidates if score == "inner" else unit(candidates))).sum(dim=1)
+    return products.abs() if score == "absolute cosine" else products
+
+
 def no_matches(queries: Tensor) -> Ranking:
     """Where a running ranking starts."""
     return Ranking(torch.empty(len(queries), 0, dtype=torch.long), queries.new_empty(len(queries), 0))

@@ -14,6 +14,8 @@ from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.instahide.crops import Cropping
 from leakgauge.attacks.instahide.knowledge import public_of
+from leakgauge.attacks.instahide.network_training import trained
+from leakgauge.attacks.instahide.prepared import Prepared
 from leakgauge.attacks.instahide.ranking import Ranking, Score, without_own
 from leakgauge.attacks.instahide.statistics import Sides
 from leakgauge.attacks.instahide.synthetic import mixtures
@@ -28,16 +30,11 @@ _BLOCK, _PAIRS = 512, 64
 
 
 @dataclass(frozen=True)
-class StructuralSearch:
+class StructuralSearch(Prepared[Ranking]):
     """Ranks the public images for every encoding by SSIM [Wang et al., 2004], as Huang et al. [2020, Figure 8]."""
 
     view: View = field(default_factory=Magnitudes)
     most: int = 100
-
-    def __call__(
-        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Ranking:
-        return self.prepare(observation, generator=generator, progress=progress)(observation.encoded.images)
 
     def prepare(
         self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
@@ -136,18 +133,14 @@ class SimilarityTraining:
     ) -> LearnedSimilarity:
         with global_stream(generator):
             network = Tower(auxiliary.shape[1], self.widths, self.grid).to(auxiliary)
-        optimiser = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
-        begun, steps, spent = self.budget.now(), 0, 0.0
-        while spent < 1:
-            loss = self._loss(network, auxiliary, k, generator)
-            optimiser.param_groups[0]["lr"] = self.learning_rate * (1 - spent)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            steps += 1
-            spent = self.budget.spent(steps, self.budget.now() - begun)
-            progress(Tick(steps, spent, float(loss.detach())))
-        return LearnedSimilarity(network.eval().requires_grad_(False), self.view, steps)
+        steps = trained(
+            network,
+            lambda: self._loss(network, auxiliary, k, generator),
+            self.budget,
+            self.learning_rate,
+            progress,
+        )
+        return LearnedSimilarity(network, self.view, steps)
 
     def _loss(self, network: Tower, auxiliary: Tensor, k: int, generator: Generator) -> Tensor:
         # Drawn from a few more images than are mixed, so that one crop of each is made and few are mixed twice.

@@ -55,11 +55,12 @@ class Correlation:
 class MatchedFilter:
     """(v(x~) - m)^T (C + ridge)^-1 (v(s) - m') over its length in s: C is what views v of encodings vary by.
 
-    Mean m and covariance C come from ``encodings`` simulated encodings of auxiliary images, m' from those images.
+    Mean m and covariance C come from ``encodings`` simulated encodings of auxiliary images, m' from those images. The
+    default ridge is the best for squares on mixtures of CIFAR-100, of those from 1e-3 to 0.4.
     """
 
     view: View = field(default_factory=Squares)
-    ridge: float = 0.1
+    ridge: float = 3e-3
     encodings: int = 6000
     score: Score = "cosine"
 

@@ -123,7 +123,8 @@ class Whitened:
     """(C + ridge * mean variance)^-1/2 (x - mean), C the covariance of auxiliary images.
 
     Among rows with noise of covariance C the inner product of whitened rows is the most powerful linear test for a
-    given image (the matched filter), and the other images of a mixture are such noise.
+    given image (the matched filter), and the other images of a mixture are such noise. On mixtures of CIFAR-100 ridges
+    of 1e-3 and 4e-3 are equal and 1.6e-2 is worse.
     """
 
     ridge: float = 4e-3

@@ -24,14 +24,17 @@ if TYPE_CHECKING:
 
 FILE, FACTS, SHEET, PAGE = "recovered.safetensors", "attack.json", "recovered.png", "index.html"
 _SHEET_IMAGES = 24
-_SHOWN = ("attack", "images", "seconds", "psnr", "psnr_null", "ssim", "identification", "chance", "public_found")
+_SHOWN = (
+    *("attack", "images", "seconds", "psnr", "psnr_null", "ssim"),
+    *("identification", "identification_null", "public_found", "public_found_null"),
+)
 
 
 def attack(
     source: Annotated[Path, typer.Argument(help="Folder of a challenge, or a file of `instahide encrypt`.")],
     by: Annotated[
         str | None,
-        typer.Option("--attack", help="clustering, published or public; public where --public is given."),
+        typer.Option("--attack", help="clustering, published, public or aligned; public where --public is given."),
     ] = None,
     scheme: SchemeOption = "inside:k=4",
     public: Annotated[Path | None, typer.Option(help="The public images, as .npz or .safetensors.")] = None,

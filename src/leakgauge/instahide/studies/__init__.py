@@ -1,6 +1,15 @@
 """Attacks on published encodings, measured beside their nulls: rows for reports and reproductions."""
 
 from leakgauge.instahide.studies.averaging import Averages, AveragingRow, average_encryptions
+from leakgauge.instahide.studies.clustering import (
+    DEPLOYMENTS,
+    Clustered,
+    ClusteringRow,
+    Knowledge,
+    Trial,
+    cluster_encodings,
+    judge_among,
+)
 from leakgauge.instahide.studies.private_pairs import PairRow, compare_pairs, similarities
 from leakgauge.instahide.studies.public_images import (
     SearchRow,
@@ -15,10 +24,14 @@ from leakgauge.instahide.studies.signs import SignRow, sign_accuracy
 from leakgauge.instahide.studies.single_encoding import Remainders, SingleEncodingRow, recover_from_one
 
 __all__ = [
+    "DEPLOYMENTS",
     "Averages",
     "AveragingRow",
+    "Clustered",
+    "ClusteringRow",
     "Deployment",
     "Judge",
+    "Knowledge",
     "PairRow",
     "Pools",
     "Publication",
@@ -27,11 +40,14 @@ __all__ = [
     "SearchRow",
     "SignRow",
     "SingleEncodingRow",
+    "Trial",
     "attacks_by_similarity",
     "attacks_on_instahide",
     "attacks_on_mixup",
     "average_encryptions",
+    "cluster_encodings",
     "compare_pairs",
+    "judge_among",
     "publish",
     "recover_from_one",
     "recovery",

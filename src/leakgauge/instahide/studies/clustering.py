@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -15,8 +15,10 @@ from torch import Tensor
 from leakgauge.attacks.instahide.assignment import PRESENT
 from leakgauge.attacks.instahide.clustering_attack import Clustering, Unmixed
 from leakgauge.attacks.instahide.crops import Cropping
+from leakgauge.attacks.instahide.published_recipe import PublishedRecipe
 from leakgauge.attacks.instahide.whitening import Whitened
-from leakgauge.encryption.schemes import CrossDataset, InsideDataset, Scheme
+from leakgauge.encryption.schemes import InsideDataset, Scheme
+from leakgauge.errors import InvalidCase
 from leakgauge.instahide.studies.publication import Deployment, Pools, Publication, publish
 from leakgauge.instahide.studies.recovery import Judge, Recovery
 from leakgauge.metrics.alignment import align
@@ -35,30 +37,58 @@ DEPLOYMENTS: Mapping[str, Deployment] = MappingProxyType(
         "8 bits": Deployment(levels=256),
         "private images mirrored at random": Deployment(private_crops=Cropping(margin=0)),
         "private images cropped and mirrored at random": Deployment(private_crops=Cropping()),
+        "public images cropped and mirrored at random": Deployment(public_crops=Cropping()),
     }
 )
 
 
 @dataclass(frozen=True)
+class Trial:
+    """What is published and how it is attacked: ``copies`` encryptions of ``private`` images, in some deployment."""
+
+    scheme: Scheme = field(default_factory=lambda: InsideDataset(4))
+    private: int = 30
+    copies: int = 30
+    knows: Knowledge = "labels"
+    deployment: str = "as encrypted"
+    attack: Clustering | PublishedRecipe = field(default_factory=Clustering)
+
+    def __post_init__(self) -> None:
+        if self.deployment not in DEPLOYMENTS:
+            raise InvalidCase(f"There is no deployment {self.deployment!r}; choose from {', '.join(DEPLOYMENTS)}.")
+        if self.knows == "mixing" and not isinstance(self.attack, Clustering):
+            raise InvalidCase(f"{self.attack} cannot be told the mixing; attack by Clustering.")
+
+    def published(self, pools: Pools, seed: int) -> Publication:
+        deployment = DEPLOYMENTS[self.deployment]
+        return publish(self.scheme, pools, self.private, seed=seed, copies=self.copies, deployment=deployment)
+
+    def attacked(self, publication: Publication, seed: int) -> Unmixed:
+        observation, generator = _told(publication, self.knows), seeded(seed, "clustering")
+        if self.knows == "mixing" and isinstance(self.attack, Clustering):
+            direct, start = replace(self.attack, rounds=0), _truth(publication).to(observation.encoded.images)
+            return direct.from_assignment(observation, start, publication.private.labels, generator=generator)
+        return self.attack.unmix(observation, generator=generator)
+
+
+@dataclass(frozen=True)
 class ClusteringRow:
-    """One attack on one seed's encodings; ``null`` is the same attack on encodings of other images, None if not run.
+    """One trial on one seed's encodings; ``null`` scores what came back against other images, encrypted the same way.
 
     ``recall`` and ``precision`` are those of (encoding, image) incidences, images matched exclusively; ``found`` is how
-    many private images the attack believes in, ``residual`` its own mean squared error in |E| on [-1, 1].
+    many private images the attack believes in, ``residual`` its own mean squared error in |E| on [-1, 1]. ``seconds``
+    are those of the processor.
     """
 
-    scheme: str
-    attack: str
-    knows: str
-    deployment: str
+    trial: Trial
     seed: int
-    private: int
-    copies: int
     seconds: float
     recovery: Recovery
-    null: Recovery | None
+    null: Recovery
     recall: float
     precision: float
+    recall_null: float
+    precision_null: float
     found: int
     residual: float
     given: tuple[str, ...]
@@ -73,157 +103,39 @@ class Clustered:
     estimates: Tensor
 
 
-def cluster_encodings(
-    pools: Pools,
-    scheme: Scheme,
-    *,
-    private: int = 30,
-    copies: int = 30,
-    seed: int = 0,
-    knows: Knowledge = "labels",
-    attack: Clustering | None = None,
-    deployment: str = "as encrypted",
-    null: bool = True,
-    judge: Judge | None = None,
-) -> Clustered:
+def cluster_encodings(pools: Pools, trial: Trial, *, seed: int = 0, judge: Judge | None = None) -> Clustered:
     """Publish, attack and score once; without a judge, among the auxiliary images."""
-    attack = attack or Clustering()
-    judge = judge or _judge(pools)
-    publication = publish(scheme, pools, private, seed=seed, copies=copies, deployment=DEPLOYMENTS[deployment])
+    judge = judge or judge_among(pools.auxiliary)
+    publication = trial.published(pools, seed)
     begun = time.process_time()
-    unmixed = _attacked(publication, attack, knows, seed)
+    unmixed = trial.attacked(publication, seed)
     seconds = time.process_time() - begun
-    estimates = _paired(unmixed, publication)
-    chance = None
-    if null:
-        rest = replace(pools, private=_without(pools.private, publication.private))
-        other = publish(scheme, rest, private, seed=seed, copies=copies, deployment=DEPLOYMENTS[deployment])
-        unrelated = _paired(_attacked(other, attack, knows, seed), publication)
-        chance = judge(unrelated, publication.private.images)
+    # An attack on other encodings scored against these images, with the two exchanged, which costs no second attack.
+    others = trial.published(replace(pools, private=_without(pools.private, publication.private)), seed)
+    estimates, facts = _paired(unmixed, publication), unmixed.reconstruction.facts
     recall, precision = incidences(unmixed.coefficients, _truth(publication))
-    facts = unmixed.reconstruction.facts
+    recall_null, precision_null = incidences(_reordered(unmixed.coefficients, seed), _truth(others))
     row = ClusteringRow(
-        scheme=repr(scheme),
-        attack=repr(attack),
-        knows=knows,
-        deployment=deployment,
-        seed=seed,
-        private=private,
-        copies=copies,
-        seconds=seconds,
+        trial,
+        seed,
+        seconds,
         recovery=judge(estimates, publication.private.images),
-        null=chance,
+        null=judge(_paired(unmixed, others), others.private.images),
         recall=recall,
         precision=precision,
+        recall_null=recall_null,
+        precision_null=precision_null,
         found=int(facts["private images"]),
         residual=float(facts["residual"]),
         given=tuple(f"{name}: {value}" for name, value in facts.items() if isinstance(value, str))
-        + (("mixing: given, an upper bound on leakage",) if knows == "mixing" else ()),
+        + (("mixing: given, an upper bound on leakage",) if trial.knows == "mixing" else ()),
     )
     return Clustered(row, publication.private.images, estimates)
 
 
-def curve_over_images(
-    pools: Pools,
-    scheme: Scheme | None = None,
-    *,
-    sizes: Sequence[int] = (20, 30, 50, 100, 200),
-    copies: int = 30,
-    seeds: Sequence[int] = (0,),
-    knows: Sequence[Knowledge] = ("counts", "labels"),
-    attack: Clustering | None = None,
-    null: bool = True,
-    tell: Callable[[str], None] = lambda name: None,
-) -> list[Clustered]:
-    """Recovery against the number of private images, with class counts told and not."""
-    judge = _judge(pools)
-    results = []
-    for size in sizes:
-        for told in knows:
-            for seed in seeds:
-                tell(f"{size} images, {told} known, seed {seed}")
-                results.append(
-                    cluster_encodings(
-                        pools,
-                        scheme or InsideDataset(4),
-                        private=size,
-                        copies=copies,
-                        seed=seed,
-                        knows=told,
-                        attack=attack,
-                        null=null,
-                        judge=judge,
-                    )
-                )
-    return results
-
-
-def across_deployments(
-    pools: Pools,
-    scheme: Scheme | None = None,
-    *,
-    private: int = 30,
-    copies: int = 30,
-    seeds: Sequence[int] = (0,),
-    deployments: Sequence[str] = tuple(DEPLOYMENTS),
-    attack: Clustering | None = None,
-    null: bool = True,
-    tell: Callable[[str], None] = lambda name: None,
-) -> list[Clustered]:
-    """The same attack, from labels alone, on encodings that were rounded, and on images that were moved."""
-    judge = _judge(pools)
-    results = []
-    for name in deployments:
-        for seed in seeds:
-            tell(f"{name}, seed {seed}")
-            results.append(
-                cluster_encodings(
-                    pools,
-                    scheme or InsideDataset(4),
-                    private=private,
-                    copies=copies,
-                    seed=seed,
-                    deployment=name,
-                    attack=attack,
-                    null=null,
-                    judge=judge,
-                )
-            )
-    return results
-
-
-def across_public(
-    pools: Pools,
-    *,
-    mixed: Sequence[int] = (4, 6),
-    private: int = 30,
-    copies: int = 50,
-    seeds: Sequence[int] = (0,),
-    knows: Knowledge = "number",
-    attack: Clustering | None = None,
-    null: bool = True,
-    tell: Callable[[str], None] = lambda name: None,
-) -> list[Clustered]:
-    """Two private images and k - 2 public ones in every encoding."""
-    judge = _judge(pools)
-    results = []
-    for k in mixed:
-        for seed in seeds:
-            tell(f"k = {k}, seed {seed}")
-            results.append(
-                cluster_encodings(
-                    pools,
-                    CrossDataset(k),
-                    private=private,
-                    copies=copies,
-                    seed=seed,
-                    knows=knows,
-                    attack=attack,
-                    null=null,
-                    judge=judge,
-                )
-            )
-    return results
+def judge_among(decoys: Tensor) -> Judge:
+    """Scores beside decoys, whose whitening is the one that is used."""
+    return Judge(decoys, Whitened().fit(decoys))
 
 
 def incidences(coefficients: Tensor, truth: Tensor) -> tuple[float, float]:
@@ -247,18 +159,9 @@ def _without(pool: Batch, used: Batch) -> Batch:
     return pool[~taken]
 
 
-def _judge(pools: Pools) -> Judge:
-    return Judge(pools.auxiliary, Whitened().fit(pools.auxiliary))
-
-
-def _attacked(publication: Publication, attack: Clustering, knows: Knowledge, seed: int) -> Unmixed:
-    observation = _told(publication, knows)
-    generator = seeded(seed, "clustering")
-    if knows == "mixing":
-        direct = replace(attack, rounds=0)
-        start = _truth(publication).to(observation.encoded.images)
-        return direct.from_assignment(observation, start, publication.private.labels, generator=generator)
-    return attack.unmix(observation, generator=generator)
+def _reordered(rows: Tensor, seed: int) -> Tensor:
+    """Encodings in another order, so that nothing is right because both sets are encrypted image by image."""
+    return rows[torch.randperm(len(rows), generator=seeded(seed, "null"))]
 
 
 def _told(publication: Publication, knows: Knowledge) -> EncodingObservation:

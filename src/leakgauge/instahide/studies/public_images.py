@@ -31,7 +31,8 @@ class SearchRow:
 
     ``found`` is the share of mixed public images among the first m answers, ``any_found`` the share of encodings with
     at least one there (the hit rate of Huang et al., 2020, Figure 8). ``preparation`` is in seconds and paid once,
-    ``milliseconds`` are for each encoding. ``given`` is what the attacker was told beyond the encodings.
+    ``milliseconds`` are for each encoding, both of the processor. ``given`` is what the attacker was told beyond the
+    encodings.
     """
 
     scheme: str
@@ -67,13 +68,13 @@ def search_public_images(
     rows = []
     for name, attack in attacks.items():
         tell(name)
-        begun = time.perf_counter()
+        begun = time.process_time()
         finder = attack.prepare(published[seeds[0]].observation, generator=seeded(seeds[0], "attack"))
-        preparation = time.perf_counter() - begun
+        preparation = time.process_time() - begun
         for seed, publication in published.items():
-            begun = time.perf_counter()
+            begun = time.process_time()
             indices = finder(publication.observation.encoded.images).indices
-            seconds = time.perf_counter() - begun
+            seconds = time.process_time() - begun
             reached = [depth for depth in depths if depth <= indices.shape[1]]
             hits = {depth: hit_members(indices[:, :depth], publication.members) for depth in reached}
             others = publication.members.roll(1, dims=0)
