@@ -315,3 +315,12 @@ def test_plain_has_the_count_of_its_five_convolutions_and_two_strides():
     width = 3
     convolutions = (3 * width + 4 * width * width) * 9 + 5 * width
     assert parameters(Plain(5, width)) == convolutions + width * 8 * 8 * 10 + 10
+
+
+@pytest.mark.parametrize("depth", [8, 50])
+def test_a_resnet_without_batchnorm_has_biases_instead(depth):
+    module = ResNet(depth, base_width=2, batch_norm=False)((3, 16, 16), 5)
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in module.modules())
+    assert all(part.bias is not None for part in module.modules() if isinstance(part, nn.Conv2d))
+    plain = ResNet(depth, base_width=2)((3, 16, 16), 5)
+    assert all(part.bias is None for part in plain.modules() if isinstance(part, nn.Conv2d))

@@ -36,7 +36,8 @@ def test_a_misspelt_padding_is_corrected(model):
 
 
 def test_an_unknown_depth_gets_the_list():
-    with pytest.raises(InvalidCase, match="There is no ResNet of depth 19; choose one of 18, 20, 32, 34, 50, 101, 152"):
+    depths = "8, 18, 20, 32, 34, 50, 101, 152"
+    with pytest.raises(InvalidCase, match=f"There is no ResNet of depth 19; choose one of {depths}"):
         ResNet(depth=19)
     with pytest.raises(InvalidCase, match="There is no VGG of depth 34; choose one of 11, 13, 16, 19"):
         VGG(depth=34)
