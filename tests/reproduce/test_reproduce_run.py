@@ -99,7 +99,7 @@ LONG = {
     "huang2021/figure4": [0, 6],
     "huang2021/figure5": [0, 4],
     "huang2021/mnist": [0, 15, 27],
-    "cinet/long": [0, 2, 4],
+    "cinet/long": [0, 3],
     "cinet/gias": [0, 1, 2, 11],
     "cinet/comparison": range(0, 120, 13),
 }
