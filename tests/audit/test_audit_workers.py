@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,6 +48,16 @@ class Failing:
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
         raise InvalidCase("This attack always fails; choose another.")
+
+
+@dataclass(frozen=True)
+class Fatal:
+    """An attack that takes its process with it."""
+
+    def __call__(
+        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
+        os._exit(9)
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,13 @@ def test_what_cannot_be_sent_runs_here(prepared: Prepared, tmp_path: Path, monke
 def test_an_error_of_a_worker_is_that_of_the_audit(prepared: Prepared, tmp_path: Path) -> None:
     cases = [replace(case, attack=Failing()) for case in prepared.cases[:2]]
     with pytest.raises(InvalidCase, match="always fails"):
+        list(run_side_by_side(cases, prepared.metrics, FolderStore.create(tmp_path), 1, patience=0.0))
+    assert not multiprocessing.active_children()
+
+
+def test_a_worker_that_dies_is_told_in_one_sentence(prepared: Prepared, tmp_path: Path) -> None:
+    cases = [replace(case, attack=Fatal()) for case in prepared.cases[:2]]
+    with pytest.raises(InvalidCase, match=r"ended without a result.*--jobs 1"):
         list(run_side_by_side(cases, prepared.metrics, FolderStore.create(tmp_path), 1, patience=0.0))
     assert not multiprocessing.active_children()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -20,13 +21,16 @@ from leakgauge.audit.record import Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, ProgressOf, recall, run_case, run_cases, unwatched
 from leakgauge.audit.store import FolderStore, Store
+from leakgauge.errors import InvalidCase
 from leakgauge.threads import is_small
 
 PATIENCE = 10.0
 """Seconds of work from which the start of further processes pays: each imports torch."""
 
 _TELL_EVERY = 0.2
-_WORDS_OF_FAILURE = "A process that ran {name} ended without a result; run the same command again, with --jobs 1."
+_WORDS_OF_FAILURE = (
+    "The process that ran {name} ended without a result, maybe for want of memory; try again with --jobs 1."
+)
 
 
 def cores() -> int:
@@ -158,7 +162,7 @@ def _heard(workers: Sequence[_Worker], cases: Sequence[Case]) -> set[int]:
         try:
             said = worker.line.recv()
         except EOFError:
-            raise RuntimeError(_WORDS_OF_FAILURE.format(name=cases[worker.index].attack_name)) from None
+            raise InvalidCase(_WORDS_OF_FAILURE.format(name=cases[worker.index].attack_name)) from None
         if isinstance(said, Tick):
             worker.progress(said)
         elif isinstance(said, BaseException):
@@ -173,8 +177,20 @@ def _work(line: Connection, pack: bytes) -> None:
     """The life of a worker: cases by their numbers until the line is closed at the other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; ours tells this one
     torch.set_num_threads(1)
-    cases, metrics, store, snapshot_every = pickle.loads(pack)  # noqa: S301 - our own process sent it
-    told = 0.0
+    try:
+        cases, metrics, store, snapshot_every = pickle.loads(pack)  # noqa: S301 - our own process sent it
+        while True:
+            store.put(run_case(cases[line.recv()], metrics, _teller(line), store, snapshot_every))
+            line.send(None)
+    except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        return
+    except Exception as error:
+        line.send(error)
+
+
+def _teller(line: Connection) -> Progress:
+    """Tells of the first step of a case and then now and then; a line that was closed is Ctrl-C at the other end."""
+    told = -math.inf
 
     def tell(tick: Tick) -> None:
         nonlocal told
@@ -184,11 +200,4 @@ def _work(line: Connection, pack: bytes) -> None:
             told = time.monotonic()
             line.send(tick)
 
-    try:
-        while True:
-            store.put(run_case(cases[line.recv()], metrics, tell, store, snapshot_every))
-            line.send(None)
-    except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
-        return
-    except Exception as error:
-        line.send(error)
+    return tell
