@@ -30,9 +30,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from leakgauge.encryption import CrossDataset, InsideDataset, Scheme, SecureKeys, encrypt
-from leakgauge.encryption.loading import encrypted_loader
-from leakgauge.encryption.schemes import apply
+from leakgauge.encodings import CrossDataset, InsideDataset, Scheme, SecureKeys, encrypt
+from leakgauge.encodings.loading import encrypted_loader
+from leakgauge.encodings.schemes import apply
 from leakgauge.files import write_text
 from leakgauge.models import ResNet, build
 from leakgauge.protocol.encoding import Mixing
@@ -132,7 +132,7 @@ def against_training(scheme: Scheme, rounds: int) -> list[Row]:
 def of_patches(count: int) -> list[Row]:
     from skimage import data as photographs
 
-    from leakgauge.encryption.public_patches import Patches
+    from leakgauge.encodings.public_patches import Patches
 
     images = [
         torch.from_numpy(picture()).permute(2, 0, 1).float() / 255

@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
-from leakgauge.attacks.matching import GradientMatching, Pixels, SignedAdam, TotalVariation, ci_net
+from leakgauge.attacks.matching import GradientMatching, Pixels, SignedAdam, TotalVariation
 from leakgauge.attacks.matching.search import Search
+from leakgauge.attacks.recipes import ci_net
 from leakgauge.catalogue import MODELS
 from leakgauge.config import build
 from leakgauge.files import write_text

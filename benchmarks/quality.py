@@ -229,7 +229,7 @@ def run_best(observation: UpdateObservation, task: Task) -> Found:
 
 
 def best_attack(seconds: float) -> Attack:
-    from leakgauge.attacks.matching import best  # here, so that the baseline runs without it
+    from leakgauge.attacks.recipes import best
 
     return replace(best(), budget=Budget(seconds=seconds, clock="cpu"))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from leakgauge import FedAvg, RecordedRound, observe, read_round, write_round
-from leakgauge.attacks.matching import quasi_newton
+from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.data import Photos
 from leakgauge.metrics import PSNR, align
 from leakgauge.models import Compact, build

@@ -2,7 +2,7 @@
 
 from leakgauge.attacks import labels
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.matching import best
+from leakgauge.attacks.recipes import best
 from leakgauge.audit.api import audit
 from leakgauge.audit.result import AuditResult, Verdict
 from leakgauge.protocol import (

@@ -7,7 +7,6 @@ from typing import Any
 
 from leakgauge.attacks.adaptive import adaptive
 from leakgauge.attacks.analytic import FullyConnected, LinearLayer
-from leakgauge.attacks.federated import epoch_copies, local_step_search, midway, surrogate
 from leakgauge.attacks.labels import (
     IDLG,
     ILRG,
@@ -24,10 +23,11 @@ from leakgauge.attacks.labels import (
     best as best_labels,
 )
 from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, LabelFlip
-from leakgauge.attacks.matching import (
+from leakgauge.attacks.recipes import (
     best,
     ci_net,
     dlg,
+    epoch_copies,
     gias,
     gias_on_noise,
     gifd,
@@ -38,9 +38,12 @@ from leakgauge.attacks.matching import (
     inverting_gradients_l2,
     inverting_gradients_lbfgs,
     inverting_gradients_no_tv,
+    local_step_search,
+    midway,
     quasi_newton,
     quasi_newton_smooth,
     stepwise,
+    surrogate,
 )
 from leakgauge.data import Cifar10, Cifar100, Digits, ImageFolder, Mnist, Npz, Photos
 from leakgauge.defences import (
@@ -56,7 +59,7 @@ from leakgauge.defences import (
     SecureAggregation,
     Soteria,
 )
-from leakgauge.encryption import CrossDataset, InsideDataset, Mixup
+from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
 from leakgauge.metrics import (
     FSIM,
     LPIPS,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -83,3 +85,8 @@ def read_tensors(source: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise InvalidFile(
             f"{source} is not a readable safetensors file ({str(error).splitlines()[0]}); write it again."
         ) from error
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN: what was not measured is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,7 +17,6 @@ from leakgauge.attacks.adaptive import Adaptive, adapted, adaptive, decode, deco
 from leakgauge.attacks.adaptive.decoding import agreement
 from leakgauge.attacks.adaptive.rounds import HIDDEN, UPPER_BOUND
 from leakgauge.attacks.analytic import LinearLayer
-from leakgauge.attacks.federated import surrogate
 from leakgauge.attacks.matching import (
     L1,
     LBFGS,
@@ -34,10 +33,10 @@ from leakgauge.attacks.matching import (
     Starting,
     Stepwise,
     TotalVariation,
-    best,
 )
 from leakgauge.attacks.matching.objectives import LeavingOut
 from leakgauge.attacks.matching.priors import SignedTotalVariation
+from leakgauge.attacks.recipes import best, surrogate
 from leakgauge.defences import (
     DPSGD,
     Clipping,

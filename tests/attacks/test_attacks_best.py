@@ -21,7 +21,7 @@ from leakgauge.attacks.matching import (
     Pixels,
     SignedAdam,
 )
-from leakgauge.attacks.matching.best import Best, family_of
+from leakgauge.attacks.recipes.best import Best, family_of
 from leakgauge.data import Photos
 from leakgauge.defences import DPSGD, Pruning, chain
 from leakgauge.metrics import PSNR, align

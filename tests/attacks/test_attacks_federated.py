@@ -20,13 +20,17 @@ from leakgauge.attacks.federated import (
     MidwayMatching,
     PermutationInvariant,
     SurrogateMatching,
-    epoch_copies,
-    local_step_search,
     merged,
+)
+from leakgauge.attacks.matching import Cosine, StraightLine
+from leakgauge.attacks.recipes import (
+    epoch_copies,
+    inverting_gradients,
+    local_step_search,
     midway,
+    quasi_newton,
     surrogate,
 )
-from leakgauge.attacks.matching import Cosine, StraightLine, inverting_gradients, quasi_newton
 from leakgauge.data import Photos
 from leakgauge.defences import Pruning
 from leakgauge.errors import InvalidCase, MissingKnowledge

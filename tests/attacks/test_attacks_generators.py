@@ -36,14 +36,11 @@ from leakgauge.attacks.matching import (
     TrainedGenerator,
     UntrainedGenerator,
     WeightsPerImage,
-    ci_net,
-    gias,
-    gias_on_noise,
-    gifd,
 )
 from leakgauge.attacks.matching.generators.trained import onto_l1_ball
 from leakgauge.attacks.matching.generators.untrained import largest_singular_value
 from leakgauge.attacks.matching.priors import SideBySide
+from leakgauge.attacks.recipes import ci_net, gias, gias_on_noise, gifd
 from leakgauge.errors import InvalidCase, InvalidFile, UnsupportedModel
 from leakgauge.generative import DCGAN, write_generator
 from leakgauge.models import MLP, Compact, LeNet, build

@@ -21,7 +21,7 @@ from leakgauge.attacks.malicious import (
     MaliciousAttack,
     TamperedLearner,
 )
-from leakgauge.attacks.matching import quasi_newton
+from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.data import Digits, Photos
 from leakgauge.defences import Clipping, NoDefence
 from leakgauge.errors import InvalidCase, InvalidUpdate, MissingKnowledge
@@ -30,8 +30,8 @@ from leakgauge.models import MLP, Compact, ConvNet, LeNet, ResNet, build
 from leakgauge.models.base import ACTIVATIONS
 from leakgauge.protocol import THREAT_MODELS, FedAvg, Federation, FedSGD, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
+from leakgauge.training import Training, train
 from leakgauge.types import Batch, Outcome, Reconstruction
-from leakgauge.utility import Training, train
 
 SHAPE = (3, 16, 16)
 PLAIN, UNDEFENDED = FedSGD(), NoDefence()

@@ -21,10 +21,8 @@ from leakgauge.attacks.matching import (
     Pixels,
     SignedAdam,
     TotalVariation,
-    idlg,
-    inverting_gradients,
-    quasi_newton,
 )
+from leakgauge.attacks.recipes import idlg, inverting_gradients, quasi_newton
 from leakgauge.data import Photos
 from leakgauge.data.datasets import Dataset
 from leakgauge.defences import GaussianNoise, Pruning

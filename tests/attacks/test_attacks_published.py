@@ -31,6 +31,8 @@ from leakgauge.attacks.matching import (
     Starting,
     StepDecay,
     WarmUp,
+)
+from leakgauge.attacks.recipes import (
     dlg,
     grad_attack,
     grad_inversion,

@@ -28,9 +28,9 @@ from leakgauge.attacks.matching import (
     SignedAdam,
     Starting,
     TotalVariation,
-    quasi_newton,
 )
 from leakgauge.attacks.matching.search import Search
+from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.audit.api import build_attack, chosen_budget, execute
 from leakgauge.audit.case import Case
 from leakgauge.audit.grid import Round, grid

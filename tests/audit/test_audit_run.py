@@ -19,13 +19,14 @@ from leakgauge import THREAT_MODELS, FedSGD, UpdateObservation, Verdict
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.audit.api import execute
-from leakgauge.audit.case import Case, RecordedUpdate, digest
+from leakgauge.audit.case import Case, RecordedUpdate
 from leakgauge.audit.grid import Round, grid, standard_metrics
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.run import recall, run_case, run_cases
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.config import build_defence
 from leakgauge.errors import InvalidCase, MissingKnowledge, UnsupportedModel
+from leakgauge.fingerprint import digest
 from leakgauge.metrics import PSNR, SSIM, Identification, LabelRecall
 from leakgauge.protocol import Federation, learner_and_state
 from leakgauge.report.progress import case_progress

@@ -8,8 +8,8 @@ from audit_support import *  # noqa: F403
 from torch import Tensor, nn
 
 from leakgauge.errors import InvalidCase
+from leakgauge.training import Training, accuracy, train
 from leakgauge.types import Batch
-from leakgauge.utility import Training, accuracy, train
 
 
 def points(count: int) -> Batch:

@@ -13,9 +13,9 @@ from cli_support import *  # noqa: F403
 from cli_support import Command
 from PIL import Image
 
-from leakgauge.attacks.instahide.crops import Cropping
+from leakgauge.attacks.encodings.crops import Cropping
 from leakgauge.data import Photos
-from leakgauge.encryption import CrossDataset, InsideDataset, Mixup, Scheme, SeededKeys, encrypt
+from leakgauge.encodings import CrossDataset, InsideDataset, Mixup, Scheme, SeededKeys, encrypt
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.instahide import make_challenge

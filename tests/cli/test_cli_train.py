@@ -9,7 +9,7 @@ from cli_support import *  # noqa: F403
 from cli_support import Command
 from safetensors.torch import load_file
 
-from leakgauge.utility import DefendedTraining
+from leakgauge.training import DefendedTraining
 
 SMALL = ("train", "--dataset", "digits", "--model", "mlp:hidden=(8,)", "--batch-size", "16", "--learning-rate", "0.05")
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakgauge.attacks.matching import quasi_newton
+from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.catalogue import ATTACKS, CATALOGUE, DATASETS, DEFENCES, LOCAL_UPDATES, MODELS
 from leakgauge.config import build, build_defence, call, from_mapping, import_factory, load_config
 from leakgauge.defences import Chain, Clipping, GaussianNoise, LaplaceNoise, NoDefence, Pruning

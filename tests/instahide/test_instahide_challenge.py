@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from leakgauge.encryption import CrossDataset, InsideDataset, SecureKeys, SeededKeys
+from leakgauge.encodings import CrossDataset, InsideDataset, SecureKeys, SeededKeys
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.instahide import grade, make_challenge, read_challenge

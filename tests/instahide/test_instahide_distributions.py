@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from leakgauge.encryption import InsideDataset, SeededKeys, encrypt
+from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.errors import InvalidCase
 from leakgauge.instahide.distributions import STATISTICS, compare, single_p_values, statistics_of
 from leakgauge.randomness import seeded

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from leakgauge.attacks.adaptive import adapted
-from leakgauge.attacks.matching import BatchNormStatistics, GradientMatching, grad_attack
+from leakgauge.attacks.matching import BatchNormStatistics, GradientMatching
 from leakgauge.attacks.matching.priors import Absent
+from leakgauge.attacks.recipes import grad_attack
 from leakgauge.models import Compact, ConvNet, build
 from leakgauge.protocol import THREAT_MODELS, BatchNormAccess, learner_and_state
 from leakgauge.randomness import seeded

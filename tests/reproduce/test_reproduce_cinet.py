@@ -14,8 +14,8 @@ from leakgauge.attacks.matching import (
     SignedAdam,
     TotalVariation,
     UntrainedGenerator,
-    ci_net,
 )
+from leakgauge.attacks.recipes import ci_net
 from leakgauge.models import ResNet
 from leakgauge.reproduce import EXPERIMENTS, Setting
 from leakgauge.reproduce.cinet import PUBLISHED

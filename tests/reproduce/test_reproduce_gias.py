@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.matching import OnNoise, TrainedGenerator, gias, gifd
+from leakgauge.attacks.matching import OnNoise, TrainedGenerator
+from leakgauge.attacks.recipes import gias, gifd
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import read_tensors

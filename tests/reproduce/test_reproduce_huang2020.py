@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from leakgauge.encryption import SeededKeys
+from leakgauge.encodings import SeededKeys
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
 from leakgauge.reproduce import EXPERIMENTS, SCALES, STUDIES, Options, Study, StudyResult, prepare_study, run_study

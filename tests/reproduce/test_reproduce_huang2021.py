@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from leakgauge.attacks.adaptive import Adaptive
-from leakgauge.attacks.matching import BatchNormStatistics, Best
+from leakgauge.attacks.matching import BatchNormStatistics
+from leakgauge.attacks.recipes import Best
 from leakgauge.config import build_defence
 from leakgauge.data import Cifar10
 from leakgauge.defences import InstaHide, MixUp, Pruning, chain

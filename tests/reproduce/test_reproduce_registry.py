@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 import torch
 
-from leakgauge.attacks.matching import AnisotropicTotalVariation, Best, SignedAdam, inverting_gradients
+from leakgauge.attacks.matching import AnisotropicTotalVariation, SignedAdam
+from leakgauge.attacks.recipes import Best, inverting_gradients
 from leakgauge.data import Cifar10, Cifar100
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol import FedAvg

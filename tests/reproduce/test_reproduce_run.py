@@ -18,7 +18,7 @@ from PIL import Image
 
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.matching import inverting_gradients
+from leakgauge.attacks.recipes import inverting_gradients
 from leakgauge.audit import run as audit_run
 from leakgauge.data import Cifar10
 from leakgauge.errors import InvalidCase, InvalidFile
@@ -28,7 +28,7 @@ from leakgauge.reproduce.registry import STUDIES
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.run import prepare
 from leakgauge.reproduce.show import brief, table, watching, write_sheet
-from leakgauge.utility import Training
+from leakgauge.training import Training
 
 with warnings.catch_warnings():
     # typer still imports names that click has deprecated.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -14,6 +12,7 @@ from torch import Tensor
 from leakgauge import params as tree
 from leakgauge.attacks.base import Attack
 from leakgauge.defences import Defence
+from leakgauge.fingerprint import digest
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.round import Federation, simulate_round
 from leakgauge.protocol.threat_model import Fact, ThreatModel
@@ -163,16 +162,3 @@ class Case:
 def labels_only(attack: object) -> bool:
     """Whether an attack restores labels and no images: the protocol ``LabelAttack``."""
     return hasattr(attack, "restore")
-
-
-def digest(words: Iterable[str], tensors: Iterable[Tensor], numbers: Iterable[int]) -> str:
-    """A short fingerprint of texts, tensors and numbers."""
-    state = hashlib.sha256()
-    for word in words:
-        state.update(word.encode() + b"\0")
-    for tensor in tensors:
-        # As bytes, because numpy knows no bfloat16.
-        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        state.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode() + content)
-    state.update(repr(tuple(numbers)).encode())
-    return state.hexdigest()[:24]

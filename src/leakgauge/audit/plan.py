@@ -27,8 +27,8 @@ from leakgauge.protocol.round import Federation
 from leakgauge.protocol.validation import check_model
 from leakgauge.randomness import global_stream, seeded
 from leakgauge.threads import suitable_threads
+from leakgauge.training import Training, accuracy, train
 from leakgauge.types import Batch
-from leakgauge.utility import Training, accuracy, train
 from leakgauge.version import VERSION
 
 TrainProgress = Callable[[int, int], None]

@@ -14,6 +14,7 @@ import torch
 from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics
 from leakgauge.errors import InvalidCase
+from leakgauge.files import finite
 from leakgauge.metrics import (
     FSIM,
     LABEL_METRICS,
@@ -337,8 +338,3 @@ def _measurement(value: Measurement) -> dict[str, Any]:
         "higher_is_leakier": value.higher_is_leakier,
         "unit": value.unit,
     }
-
-
-def finite(value: Any) -> Any:
-    """JSON has no NaN: what was not measured is null."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

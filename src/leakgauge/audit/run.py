@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -18,11 +17,11 @@ from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably, resumable
 from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
+from leakgauge.fingerprint import environment
 from leakgauge.metrics import Comparison, Identification, Metric, align, class_counts, expected_guess
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction
-from leakgauge.version import VERSION
 
 Metrics = Mapping[str, Metric | None]
 """By name; None = known, but not measurable here (weights not given)."""
@@ -157,17 +156,6 @@ def recall(key: str, metrics: Metrics, store: Store) -> Record | None:
         record = replace(record, scores=scores)
         store.put(record)
     return record
-
-
-def environment() -> dict[str, str]:
-    """What besides the case decides the digits of a result."""
-    return {
-        "leakgauge": VERSION,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "machine": f"{platform.system()} {platform.machine()}",
-        "threads": str(torch.get_num_threads()),
-    }
 
 
 def _pictures(reconstruction: Reconstruction, comparison: Comparison | None) -> Pictures:

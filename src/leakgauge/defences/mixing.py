@@ -12,10 +12,10 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
-from leakgauge.encryption.coefficients import anchored, bounded, check_bound
-from leakgauge.encryption.keys import SeededKeys
-from leakgauge.encryption.public_patches import read_public
-from leakgauge.encryption.schemes import CrossDataset, Mixup, apply, check_images
+from leakgauge.encodings.coefficients import anchored, bounded, check_bound
+from leakgauge.encodings.keys import SeededKeys
+from leakgauge.encodings.public_patches import read_public
+from leakgauge.encodings.schemes import CrossDataset, Mixup, apply, check_images
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import CENTRE, Encoding, Mixing
 from leakgauge.protocol.learner import Learner

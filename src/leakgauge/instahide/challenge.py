@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from leakgauge.data import read_images
-from leakgauge.encryption.keys import KeySource
-from leakgauge.encryption.schemes import Scheme, encrypt, shuffled
+from leakgauge.encodings.keys import KeySource
+from leakgauge.encodings.schemes import Scheme, encrypt, shuffled
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
 from leakgauge.metrics import PSNR, SSIM, Comparison, Identification, align

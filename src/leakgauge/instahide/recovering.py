@@ -14,16 +14,16 @@ from scipy.optimize import linear_sum_assignment
 from torch import Generator, Tensor
 
 from leakgauge.attacks.base import Progress, silent
-from leakgauge.attacks.instahide.alternation import expected
-from leakgauge.attacks.instahide.clustering_attack import Clustering, Unmixed
-from leakgauge.attacks.instahide.crops import AlignedSearch
-from leakgauge.attacks.instahide.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.instahide.published_recipe import PublishedRecipe
-from leakgauge.attacks.instahide.pursuit import PublicPursuit, Pursuit, remainder
-from leakgauge.attacks.instahide.statistics import Correlation
-from leakgauge.attacks.instahide.views import AsPublished, Squares
-from leakgauge.attacks.instahide.whitening import Laplacian, centred, uncentred
-from leakgauge.encryption.schemes import Scheme
+from leakgauge.attacks.encodings.alternation import expected
+from leakgauge.attacks.encodings.clustering_attack import Clustering, Unmixed
+from leakgauge.attacks.encodings.crops import AlignedSearch
+from leakgauge.attacks.encodings.phase_retrieval import PhaseRetrieval
+from leakgauge.attacks.encodings.published_recipe import PublishedRecipe
+from leakgauge.attacks.encodings.pursuit import PublicPursuit, Pursuit, remainder
+from leakgauge.attacks.encodings.statistics import Correlation
+from leakgauge.attacks.encodings.views import AsPublished, Squares
+from leakgauge.attacks.encodings.whitening import Laplacian, centred, uncentred
+from leakgauge.encodings.schemes import Scheme
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors
 from leakgauge.instahide.challenge import SECRET, read_challenge

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from leakgauge.audit.result import Verdict
-from leakgauge.audit.run import environment as surroundings
 from leakgauge.files import write_text
+from leakgauge.fingerprint import environment as surroundings
 from leakgauge.instahide.challenge import Grade
 from leakgauge.instahide.recovering import Recovered
 from leakgauge.metrics import PSNR, Comparison, Identification, summarise

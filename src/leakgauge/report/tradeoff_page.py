@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 
-from leakgauge.audit.run import environment as surroundings
 from leakgauge.files import writable_folder, write_text
+from leakgauge.fingerprint import environment as surroundings
 from leakgauge.protocol.threat_model import THREAT_MODELS
 from leakgauge.report.scatter import scatter
 from leakgauge.report.terminal import NOT_MEASURED, humanise, percent

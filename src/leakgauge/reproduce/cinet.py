@@ -19,9 +19,8 @@ from leakgauge.attacks.matching import (
     Relay,
     SignedAdam,
     TotalVariation,
-    ci_net,
-    tuned_ci_net,
 )
+from leakgauge.attacks.recipes import ci_net, tuned_ci_net
 from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.draws import InOrder

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from leakgauge.attacks.base import Progress, Tick
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.instahide.crops import Cropping
-from leakgauge.attacks.instahide.demasking import Demasker, DemaskerTraining, load_demasker
-from leakgauge.attacks.instahide.public_search import PublicImageAttack
-from leakgauge.attacks.instahide.similarity import SimilarityTraining
-from leakgauge.attacks.instahide.views import AsPublished, View
-from leakgauge.encryption.keys import SeededKeys
-from leakgauge.encryption.schemes import CrossDataset, InsideDataset, Mixup, Scheme, apply
+from leakgauge.attacks.encodings.crops import Cropping
+from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining, load_demasker
+from leakgauge.attacks.encodings.public_search import PublicImageAttack
+from leakgauge.attacks.encodings.similarity import SimilarityTraining
+from leakgauge.attacks.encodings.views import AsPublished, View
+from leakgauge.encodings.keys import SeededKeys
+from leakgauge.encodings.schemes import CrossDataset, InsideDataset, Mixup, Scheme, apply
 from leakgauge.instahide.distributions import STATISTICS, Difference, compare
 from leakgauge.instahide.studies import (
     Averages,

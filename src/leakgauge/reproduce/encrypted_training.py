@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from leakgauge.defences import DPSGD, Defence, NoDefence, epsilon
-from leakgauge.encryption.keys import KeySource
-from leakgauge.encryption.schemes import InsideDataset
+from leakgauge.encodings.keys import KeySource
+from leakgauge.encodings.schemes import InsideDataset
 from leakgauge.errors import InvalidCase
 from leakgauge.models import Compact, ModelFactory, Normalisation, ResNet, build
 from leakgauge.protocol.encoding import Mixing
@@ -21,11 +21,11 @@ from leakgauge.reproduce.experiment import Scale
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.study import Bench, Found
 from leakgauge.threads import suitable_threads
+from leakgauge.training import Cosine, Recipe
+from leakgauge.training.disguises import Disguise, DisguisedTraining, Undisguised, hits_in_disguise
+from leakgauge.training.prediction import hits
+from leakgauge.training.schedule import Milestones
 from leakgauge.types import Batch
-from leakgauge.utility import Cosine, Recipe
-from leakgauge.utility.disguises import Disguise, DisguisedTraining, Undisguised, hits_in_disguise
-from leakgauge.utility.prediction import hits
-from leakgauge.utility.schedule import Milestones
 
 DELTA = 1e-5
 _REFERENCE = 2048

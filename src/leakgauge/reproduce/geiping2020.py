@@ -20,11 +20,9 @@ from leakgauge.attacks.matching import (
     SignedAdam,
     StepDecay,
     TotalVariation,
-    best,
-    idlg,
-    inverting_gradients,
 )
-from leakgauge.attacks.matching.published import (
+from leakgauge.attacks.recipes import best, idlg, inverting_gradients
+from leakgauge.attacks.recipes.published import (
     inverting_gradients_l2,
     inverting_gradients_lbfgs,
     inverting_gradients_no_tv,
@@ -34,7 +32,7 @@ from leakgauge.models import ConvNet, ResNet, lenet_zhu
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting, budget_of
-from leakgauge.utility import Training
+from leakgauge.training import Training
 
 _SMOKE_STEPS = 2
 _LOCAL_RATE = 1e-4

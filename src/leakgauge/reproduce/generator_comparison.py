@@ -7,8 +7,8 @@ from functools import partial
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget, with_budget
-from leakgauge.attacks.matching import best, tuned_ci_net
-from leakgauge.attacks.matching.best import Family
+from leakgauge.attacks.recipes import best, tuned_ci_net
+from leakgauge.attacks.recipes.best import Family
 from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.cinet import PUBLISHED, balanced_pixels, refined_ci_net, usual_pixels

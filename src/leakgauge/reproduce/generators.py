@@ -11,10 +11,10 @@ from torch import Generator
 
 from leakgauge.attacks.base import Attack, Progress, silent
 from leakgauge.attacks.matching import TrainedGenerator
-from leakgauge.audit.case import digest
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import writable_folder
+from leakgauge.fingerprint import digest
 from leakgauge.generative import DCGAN, GeneratorTraining, GeneratorTrainingPlan, train_generator
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.reproduce.victims import TrainProgress

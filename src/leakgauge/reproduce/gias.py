@@ -8,7 +8,8 @@ from functools import partial
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget, with_budget
-from leakgauge.attacks.matching import OnNoise, gias, gifd
+from leakgauge.attacks.matching import OnNoise
+from leakgauge.attacks.recipes import gias, gifd
 from leakgauge.data import Cifar10
 from leakgauge.generative import GeneratorTrainingPlan
 from leakgauge.models import LeNet, ModelFactory, ResNet

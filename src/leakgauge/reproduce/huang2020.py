@@ -9,17 +9,17 @@ from statistics import fmean, stdev
 
 from torch import Tensor
 
-from leakgauge.attacks.instahide.crops import Cropping
+from leakgauge.attacks.encodings.crops import Cropping
 from leakgauge.data import Cifar10
 from leakgauge.defences import DPSGD
-from leakgauge.encryption.schemes import CrossDataset, InsideDataset, Mixup, Scheme
+from leakgauge.encodings.schemes import CrossDataset, InsideDataset, Mixup, Scheme
 from leakgauge.instahide.distributions import STATISTICS
 from leakgauge.reproduce import encodings, encrypted_training
 from leakgauge.reproduce.encodings import Averaging, Distinguishing, Searching
 from leakgauge.reproduce.encrypted_training import FixedShares, Trains
 from leakgauge.reproduce.experiment import Published
 from leakgauge.reproduce.study import Line, Part, Study
-from leakgauge.utility.disguises import Disguise, Encrypted, NoisyImages
+from leakgauge.training.disguises import Disguise, Encrypted, NoisyImages
 
 OWN = " (not in the paper)"
 

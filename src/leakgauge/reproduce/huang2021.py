@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from leakgauge.attacks.adaptive import Adaptive, adaptive
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget, with_budget
-from leakgauge.attacks.matching import grad_attack
+from leakgauge.attacks.recipes import grad_attack
 from leakgauge.catalogue import MODELS
 from leakgauge.config import build, build_defence
 from leakgauge.data import Cifar10, Mnist
@@ -18,7 +18,7 @@ from leakgauge.models import Plain
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting
 from leakgauge.tradeoff.training import TrainingPlan
-from leakgauge.utility import Training
+from leakgauge.training import Training
 
 _METRICS = ("lpips_vgg", "psnr", "ssim", "lpips_alex")
 _OURS = ": ours (not in the paper)"

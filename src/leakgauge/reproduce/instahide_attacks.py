@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.instahide.crops import Cropping
-from leakgauge.attacks.instahide.demasking import Demasker, DemaskerTraining
-from leakgauge.attacks.instahide.public_search import PublicImageAttack
-from leakgauge.attacks.instahide.published_recipe import PublishedRecipe
-from leakgauge.attacks.instahide.views import AsPublished
+from leakgauge.attacks.encodings.crops import Cropping
+from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining
+from leakgauge.attacks.encodings.public_search import PublicImageAttack
+from leakgauge.attacks.encodings.published_recipe import PublishedRecipe
+from leakgauge.attacks.encodings.views import AsPublished
 from leakgauge.data import Cifar10
-from leakgauge.encryption.schemes import CrossDataset, Mixup, Scheme
+from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.instahide.studies import (
     Clustered,

@@ -26,7 +26,7 @@ from leakgauge.data import Cifar100, Dataset
 from leakgauge.models import VGG, LeNet5, ModelFactory, ResNet, fcn3
 from leakgauge.reproduce.draws import AtRandom, Draw, Skewed
 from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting
-from leakgauge.utility import Training
+from leakgauge.training import Training
 
 _METRICS = ("label_counts", "label_existence", "label_recall")
 _DROPOUT = 0.5

@@ -12,9 +12,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import finite
-from leakgauge.audit.run import environment
-from leakgauge.files import write_text
+from leakgauge.files import finite, write_text
+from leakgauge.fingerprint import environment
 from leakgauge.reproduce.experiment import Experiment, Row, Scale, Setting
 from leakgauge.tradeoff.training import Trained
 from leakgauge.version import VERSION

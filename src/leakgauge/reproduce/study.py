@@ -12,13 +12,11 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from leakgauge.audit.case import digest
-from leakgauge.audit.result import finite
-from leakgauge.audit.run import environment
 from leakgauge.audit.store import check_reachable
 from leakgauge.data import Dataset, DataSource
 from leakgauge.errors import InvalidCase
-from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.files import finite, read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.fingerprint import digest, environment
 from leakgauge.reproduce.experiment import Published, Scale
 from leakgauge.reproduce.result import Measured, stood_in
 from leakgauge.reproduce.run import Options

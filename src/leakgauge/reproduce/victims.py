@@ -8,18 +8,18 @@ from pathlib import Path
 
 from torch import nn
 
-from leakgauge.audit.case import digest
 from leakgauge.data import Dataset, DataSource, Photos
 from leakgauge.data.datasets import rank_within_class
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors
+from leakgauge.fingerprint import digest
 from leakgauge.models import Normalisation, build
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.experiment import Scale, Setting
 from leakgauge.threads import suitable_threads
+from leakgauge.training import accuracy, train
 from leakgauge.types import ImageShape
-from leakgauge.utility import accuracy, train
 
 TrainProgress = Callable[[int, int], None]
 

@@ -13,7 +13,7 @@ from leakgauge.audit.result import OF_LABELS, check_limit
 from leakgauge.catalogue import MODELS
 from leakgauge.errors import InvalidCase
 from leakgauge.tradeoff.training import TrainingPlan
-from leakgauge.utility import Training
+from leakgauge.training import Training
 
 DEFAULT_DEFENCES = (
     "none",

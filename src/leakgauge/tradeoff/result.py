@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from leakgauge.audit.result import OF_LABELS, Measurement, Row, Verdict, finite
+from leakgauge.audit.result import OF_LABELS, Measurement, Row, Verdict
+from leakgauge.files import finite
 from leakgauge.metrics import Summary
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.training import Trained

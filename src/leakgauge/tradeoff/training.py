@@ -13,21 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leakgauge.audit.case import digest
 from leakgauge.audit.plan import Plan, victim_model
-from leakgauge.audit.result import finite
 from leakgauge.catalogue import DATASETS
 from leakgauge.config import build, build_defence
 from leakgauge.data import Dataset
 from leakgauge.defences import DPSGD, Defence, epsilon
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.files import read_tensors, writable_folder, write_tensors
+from leakgauge.files import finite, read_tensors, writable_folder, write_tensors
+from leakgauge.fingerprint import digest
 from leakgauge.metrics import Identification, Summary, summarise
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.threads import suitable_threads
+from leakgauge.training import RECIPES, SCHEDULES, DefendedTraining, Recipe, hits
 from leakgauge.types import ModelState
-from leakgauge.utility import RECIPES, SCHEDULES, DefendedTraining, Recipe, hits
 from leakgauge.version import VERSION
 
 TrainProgress = Callable[[int, int], None]

@@ -6,7 +6,6 @@ from dataclasses import is_dataclass, replace
 from typing import Any
 
 from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.best import Best, understood
 from leakgauge.attacks.matching.differentiation import Automatic
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, LeavingOut, Objective, Uniform
 from leakgauge.attacks.matching.priors import (
@@ -19,6 +18,7 @@ from leakgauge.attacks.matching.priors import (
     TotalVariation,
 )
 from leakgauge.attacks.matching.unknowns import FreeLabels
+from leakgauge.attacks.recipes.best import Best, understood
 from leakgauge.protocol.aggregation import Aggregated
 from leakgauge.protocol.local_update import (
     Departure,

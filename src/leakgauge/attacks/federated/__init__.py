@@ -3,7 +3,6 @@
 from leakgauge.attacks.federated.epoch_copies import EpochCopies, FedAvgOnCopies, PermutationInvariant, merged
 from leakgauge.attacks.federated.local_step_search import LocalStepSearch
 from leakgauge.attacks.federated.midway_matching import MidwayMatching
-from leakgauge.attacks.federated.recipes import epoch_copies, local_step_search, midway, surrogate
 from leakgauge.attacks.federated.surrogate_matching import SurrogateMatching
 
 __all__ = [
@@ -13,9 +12,5 @@ __all__ = [
     "MidwayMatching",
     "PermutationInvariant",
     "SurrogateMatching",
-    "epoch_copies",
-    "local_step_search",
     "merged",
-    "midway",
-    "surrogate",
 ]

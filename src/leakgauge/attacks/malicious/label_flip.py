@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.base import Attack, Progress
 from leakgauge.attacks.malicious.base import MaliciousAttack, changed, head_tensors
-from leakgauge.attacks.matching import quasi_newton
+from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation

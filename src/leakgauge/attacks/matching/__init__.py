@@ -2,7 +2,6 @@
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.best import Best, best
 from leakgauge.attacks.matching.control import OnNoise
 from leakgauge.attacks.matching.differentiation import (
     Accumulated,
@@ -43,24 +42,6 @@ from leakgauge.attacks.matching.priors import (
     Starting,
     TotalVariation,
 )
-from leakgauge.attacks.matching.published import (
-    ci_net,
-    dlg,
-    gias,
-    gias_on_noise,
-    gifd,
-    grad_attack,
-    grad_inversion,
-    idlg,
-    inverting_gradients,
-    inverting_gradients_l2,
-    inverting_gradients_lbfgs,
-    inverting_gradients_no_tv,
-    quasi_newton,
-    quasi_newton_smooth,
-    stepwise,
-    tuned_ci_net,
-)
 from leakgauge.attacks.matching.relay import Leg, Relay
 from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.attacks.matching.unknowns import FreeLabels
@@ -74,7 +55,6 @@ __all__ = [
     "Automatic",
     "Balanced",
     "BatchNormStatistics",
-    "Best",
     "Budget",
     "Constant",
     "Cosine",
@@ -111,21 +91,4 @@ __all__ = [
     "UntrainedGenerator",
     "WarmUp",
     "WeightsPerImage",
-    "best",
-    "ci_net",
-    "dlg",
-    "gias",
-    "gias_on_noise",
-    "gifd",
-    "grad_attack",
-    "grad_inversion",
-    "idlg",
-    "inverting_gradients",
-    "inverting_gradients_l2",
-    "inverting_gradients_lbfgs",
-    "inverting_gradients_no_tv",
-    "quasi_newton",
-    "quasi_newton_smooth",
-    "stepwise",
-    "tuned_ci_net",
 ]

@@ -168,7 +168,7 @@ def _scored(
 
 
 def _row(recovered: Recovered, name: str, scores: dict[str, Any] | None) -> dict[str, Any]:
-    from leakgauge.audit.result import finite
+    from leakgauge.files import finite
 
     images = {"images": len(recovered.images), "seconds": round(recovered.seconds, 3)}
     return {"attack": name, **images, **{one: finite(value) for one, value in (scores or {}).items()}}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from leakgauge.attacks.base import Progress as AttackProgress
     from leakgauge.attacks.base import Tick
-    from leakgauge.encryption import KeySource, Scheme
+    from leakgauge.encodings import KeySource, Scheme
     from leakgauge.types import Batch
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="photos, digits, cifar10, npz:file='x.npz', ...")]
@@ -58,7 +58,7 @@ def scheme_named(text: str) -> Scheme:
 
 def scheme_of(text: str, public: Path | None) -> tuple[Scheme, Tensor | None]:
     """The scheme, and the public images if it mixes any."""
-    from leakgauge.encryption.public_patches import read_public
+    from leakgauge.encodings.public_patches import read_public
 
     scheme = scheme_named(text)
     if scheme.public_per_encoding and public is None:
@@ -70,7 +70,7 @@ def scheme_of(text: str, public: Path | None) -> tuple[Scheme, Tensor | None]:
 
 def keys_of(seed: int | None) -> KeySource:
     """Secure keys unless a seed is given, which is said aloud."""
-    from leakgauge.encryption import SecureKeys, SeededKeys
+    from leakgauge.encodings import SecureKeys, SeededKeys
     from leakgauge.randomness import seeded
 
     if seed is None:

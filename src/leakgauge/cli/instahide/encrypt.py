@@ -44,8 +44,8 @@ def encrypt(
 
     import torch
 
-    from leakgauge.encryption import encrypt as encrypted
-    from leakgauge.encryption.schemes import shuffled
+    from leakgauge.encodings import encrypt as encrypted
+    from leakgauge.encodings.schemes import shuffled
     from leakgauge.errors import InvalidCase
     from leakgauge.files import write_tensors
 

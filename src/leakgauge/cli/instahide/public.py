@@ -35,7 +35,7 @@ def public(
     from torch import Tensor
 
     from leakgauge.data import Pictures
-    from leakgauge.encryption.public_patches import Patches, cached_patches
+    from leakgauge.encodings.public_patches import Patches, cached_patches
     from leakgauge.errors import InvalidCase
 
     if (folder is None) == (dataset is None):

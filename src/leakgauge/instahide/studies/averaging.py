@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.instahide.averaging import AverageOfKnownSets, AverageOfNearest
-from leakgauge.attacks.instahide.similarity import structurally_similar
-from leakgauge.attacks.instahide.views import Magnitudes, View
-from leakgauge.attacks.instahide.whitening import Normalised, Whitened
-from leakgauge.encryption.schemes import Scheme
+from leakgauge.attacks.encodings.averaging import AverageOfKnownSets, AverageOfNearest
+from leakgauge.attacks.encodings.similarity import structurally_similar
+from leakgauge.attacks.encodings.views import Magnitudes, View
+from leakgauge.attacks.encodings.whitening import Normalised, Whitened
+from leakgauge.encodings.schemes import Scheme
 from leakgauge.instahide.studies.publication import Deployment, Pools, Publication, publish
 from leakgauge.instahide.studies.recovery import Judge, Recovery
 from leakgauge.protocol.encoded_set import EncodingObservation

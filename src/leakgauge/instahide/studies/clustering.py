@@ -12,12 +12,12 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from leakgauge.attacks.instahide.assignment import PRESENT
-from leakgauge.attacks.instahide.clustering_attack import Clustering, Unmixed
-from leakgauge.attacks.instahide.crops import Cropping
-from leakgauge.attacks.instahide.published_recipe import PublishedRecipe
-from leakgauge.attacks.instahide.whitening import Whitened
-from leakgauge.encryption.schemes import InsideDataset, Scheme
+from leakgauge.attacks.encodings.assignment import PRESENT
+from leakgauge.attacks.encodings.clustering_attack import Clustering, Unmixed
+from leakgauge.attacks.encodings.crops import Cropping
+from leakgauge.attacks.encodings.published_recipe import PublishedRecipe
+from leakgauge.attacks.encodings.whitening import Whitened
+from leakgauge.encodings.schemes import InsideDataset, Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.instahide.studies.publication import Deployment, Pools, Publication, publish
 from leakgauge.instahide.studies.recovery import Judge, Recovery

@@ -9,11 +9,11 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from leakgauge.attacks.instahide.knowledge import auxiliary_of
-from leakgauge.attacks.instahide.ranking import blocks, top_matches
-from leakgauge.attacks.instahide.views import AsPublished, Magnitudes, Squares, View
-from leakgauge.attacks.instahide.whitening import Features, HighPass, Normalised, Whitened, unit
-from leakgauge.encryption.schemes import Scheme
+from leakgauge.attacks.encodings.knowledge import auxiliary_of
+from leakgauge.attacks.encodings.ranking import blocks, top_matches
+from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Squares, View
+from leakgauge.attacks.encodings.whitening import Features, HighPass, Normalised, Whitened, unit
+from leakgauge.encodings.schemes import Scheme
 from leakgauge.instahide.studies.publication import Deployment, Pools, Publication, publish
 from leakgauge.randomness import seeded
 

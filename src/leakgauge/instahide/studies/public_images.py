@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from leakgauge.attacks.instahide.crops import AlignedSearch, Cropping
-from leakgauge.attacks.instahide.demasking import Demasker
-from leakgauge.attacks.instahide.fourth_moment import FourthMoment, whitened_squares
-from leakgauge.attacks.instahide.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.instahide.public_search import PublicImageAttack, PublicSearch
-from leakgauge.attacks.instahide.pursuit import PublicPursuit
-from leakgauge.attacks.instahide.similarity import LearnedSimilarity, StructuralSearch
-from leakgauge.attacks.instahide.statistics import Correlation, MatchedFilter
-from leakgauge.attacks.instahide.views import Magnitudes, Undemasked, View
-from leakgauge.attacks.instahide.whitening import HighPass, Laplacian, Normalised, Whitened
-from leakgauge.encryption.schemes import Scheme
+from leakgauge.attacks.encodings.crops import AlignedSearch, Cropping
+from leakgauge.attacks.encodings.demasking import Demasker
+from leakgauge.attacks.encodings.fourth_moment import FourthMoment, whitened_squares
+from leakgauge.attacks.encodings.phase_retrieval import PhaseRetrieval
+from leakgauge.attacks.encodings.public_search import PublicImageAttack, PublicSearch
+from leakgauge.attacks.encodings.pursuit import PublicPursuit
+from leakgauge.attacks.encodings.similarity import LearnedSimilarity, StructuralSearch
+from leakgauge.attacks.encodings.statistics import Correlation, MatchedFilter
+from leakgauge.attacks.encodings.views import Magnitudes, Undemasked, View
+from leakgauge.attacks.encodings.whitening import HighPass, Laplacian, Normalised, Whitened
+from leakgauge.encodings.schemes import Scheme
 from leakgauge.instahide.studies.publication import Deployment, Pools, publish
 from leakgauge.randomness import seeded
 

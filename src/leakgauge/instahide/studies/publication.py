@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.instahide.crops import Cropping
-from leakgauge.encryption.keys import SeededKeys
-from leakgauge.encryption.schemes import Scheme, encrypt
+from leakgauge.attacks.encodings.crops import Cropping
+from leakgauge.encodings.keys import SeededKeys
+from leakgauge.encodings.schemes import Scheme, encrypt
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
 from leakgauge.protocol.encoding import Mixing, stacked

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from leakgauge.attacks.instahide.demasking import Demasker
-from leakgauge.attacks.instahide.synthetic import mixtures
-from leakgauge.attacks.instahide.whitening import centred
+from leakgauge.attacks.encodings.demasking import Demasker
+from leakgauge.attacks.encodings.synthetic import mixtures
+from leakgauge.attacks.encodings.whitening import centred
 from leakgauge.randomness import seeded
 
 

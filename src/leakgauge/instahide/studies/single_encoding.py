@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from leakgauge.attacks.instahide.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.instahide.pursuit import PublicPursuit, remainder
-from leakgauge.attacks.instahide.whitening import Whitened
-from leakgauge.encryption.schemes import Scheme
+from leakgauge.attacks.encodings.phase_retrieval import PhaseRetrieval
+from leakgauge.attacks.encodings.pursuit import PublicPursuit, remainder
+from leakgauge.attacks.encodings.whitening import Whitened
+from leakgauge.encodings.schemes import Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.instahide.studies.public_images import given_to_search, hit_members
 from leakgauge.instahide.studies.publication import Deployment, Pools, publish

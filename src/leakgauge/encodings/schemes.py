@@ -1,0 +1,232 @@
+"""The encryption schemes, as values, and the one function that applies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag, one_hot
+
+from leakgauge.encodings.coefficients import bounded, check_bound, law_named
+from leakgauge.encodings.keys import KeySource
+from leakgauge.encodings.partners import distinct, permuted
+from leakgauge.errors import InvalidCase
+from leakgauge.protocol.encoded_set import EncodedSet
+from leakgauge.protocol.encoding import CENTRE, Mixing
+from leakgauge.types import Batch
+
+_BLOCK = 1 << 18
+"""Pixels worked on at a time: few enough to stay in the cache between mixing and masking."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """k images an encoding, some of them public; coefficients of a named law, each at most ``largest`` (c1)."""
+
+    signed: ClassVar[bool] = True
+
+    k: int = 4
+    largest: float = 0.65
+    law: str = field(default="uniform", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_bound(type(self).__name__, self.k, self.largest)
+        law_named(self.law)
+
+    @property
+    def private_per_encoding(self) -> int:
+        return self.k
+
+    @property
+    def least(self) -> float:
+        """What the private coefficients of an encoding sum to at least."""
+        return 0.0
+
+    @property
+    def public_per_encoding(self) -> int:
+        return self.k - self.private_per_encoding
+
+    def draw(self, num_private: int, num_public: int, *, keys: KeySource) -> Mixing:
+        """One epoch's mixing, each private image once the first of an encoding; public images count on after them."""
+        own, added = self.private_per_encoding, self.public_per_encoding
+        self._check(num_private, num_public)
+        indices = permuted(num_private, own, keys)
+        if added:
+            chosen = distinct(num_private, added, num_public, keys)
+            indices = torch.cat([indices, num_private + chosen], dim=1)
+        coefficients = bounded(
+            law_named(self.law),
+            keys.uniform,
+            num_private,
+            self.k,
+            largest=self.largest,
+            leading=own,
+            least_leading=self.least,
+        )
+        return Mixing(coefficients, indices, self.signed)
+
+    def _check(self, num_private: int, num_public: int) -> None:
+        own, added = self.private_per_encoding, self.public_per_encoding
+        if num_private < own:
+            raise InvalidCase(
+                f"{self} mixes {own} private images an encoding, but there are {num_private}; lower k or encrypt more "
+                "images together."
+            )
+        if num_public < added:
+            raise InvalidCase(
+                f"{self} mixes {added} public images an encoding, but there are {num_public}; pass a larger public set."
+            )
+
+
+@dataclass(frozen=True)
+class Mixup(Scheme):
+    """x~_i = sum_j lam_ij x_pi_j(i), without a mask [Zhang et al., 2018; Huang et al., 2020, Algorithm 1 and 2.2].
+
+    ``public`` of the k images are public ones; Algorithm 1 has none, and bounds no coefficient (``largest=1``).
+    """
+
+    signed: ClassVar[bool] = False
+
+    public: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.public < self.k:
+            raise InvalidCase(f"Mixup(public=...) must lie between 0 and k - 1 = {self.k - 1}, got {self.public}.")
+
+    @property
+    def private_per_encoding(self) -> int:
+        return self.k - self.public
+
+
+@dataclass(frozen=True)
+class InsideDataset(Scheme):
+    """x~_i = sigma_i o sum_j lam_ij x_pi_j(i), sigma_i a fresh mask of fair signs [Huang et al., 2020, Algorithm 2].
+
+    Pixels lie in [0, 1] and their sign is taken around the centre; at k = 1 only the mask is left.
+    """
+
+
+@dataclass(frozen=True)
+class CrossDataset(Scheme):
+    """InstaHide with ``private`` images and k - private unlabelled public ones [Huang et al., 2020, section 3.2].
+
+    The private coefficients sum to at least ``least_private`` (c2), and only they are in the label.
+    """
+
+    private: int = 2
+    least_private: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.private < self.k:
+            raise InvalidCase(
+                f"CrossDataset(private=...) must lie between 1 and k - 1 = {self.k - 1}, got {self.private}; without "
+                "public images, that is InsideDataset."
+            )
+        if not 0 <= self.least_private <= min(1.0, self.private * self.largest):
+            raise InvalidCase(
+                f"CrossDataset(least_private=...) must lie between 0 and what {self.private} coefficients of at most "
+                f"{self.largest} reach, got {self.least_private}."
+            )
+
+    @property
+    def private_per_encoding(self) -> int:
+        return self.private
+
+    @property
+    def least(self) -> float:
+        return self.least_private
+
+
+class Secret(NamedTuple):
+    """The one-time key. Indices count the private images first, then the public; ``flipped`` is t c h w."""
+
+    mixing: Mixing
+    flipped: Tensor
+
+
+def encrypt(
+    scheme: Scheme,
+    private: Batch,
+    *,
+    classes: int,
+    public: Tensor | None = None,
+    copies: int = 1,
+    keys: KeySource,
+) -> tuple[EncodedSet, Secret]:
+    """Encrypt the images ``copies`` times, each time with a new key; copy c of image i is encoding c n + i."""
+    if copies < 1:
+        raise InvalidCase(f"encrypt(copies=...) must be at least 1, got {copies}; it is encryptions per image.")
+    check_images(private.images, public)
+    num_public = 0 if public is None else len(public)
+    drawn = [scheme.draw(len(private), num_public, keys=keys) for _ in range(copies)]
+    mixing = Mixing(torch.cat([one.coefficients for one in drawn]), torch.cat([one.indices for one in drawn]))
+    return apply(scheme, mixing._replace(signed=scheme.signed), private, classes=classes, public=public, keys=keys)
+
+
+def shuffled(encoded: EncodedSet, secret: Secret, *, keys: KeySource) -> tuple[EncodedSet, Secret]:
+    """The encodings in random order, since the order of `encrypt` says which image comes first in each."""
+    order = keys.uniform(len(encoded)).argsort()
+    mixing = secret.mixing._replace(
+        coefficients=secret.mixing.coefficients[order], indices=secret.mixing.indices[order]
+    )
+    device = encoded.images.device
+    images, labels, flipped = (x[order.to(device)] for x in (encoded.images, encoded.labels, secret.flipped))
+    return EncodedSet(images, labels), Secret(mixing, flipped)
+
+
+def apply(
+    scheme: Scheme, mixing: Mixing, private: Batch, *, classes: int, public: Tensor | None = None, keys: KeySource
+) -> tuple[EncodedSet, Secret]:
+    """Mix as drawn, then mask; the images were checked before."""
+    own, count = scheme.private_per_encoding, len(private)
+    weights, indices = mixing.coefficients.to(private.images), mixing.indices.to(private.images.device)
+    sources = [(private.images, indices[:, :own], weights[:, :own])]
+    if public is not None and scheme.public_per_encoding:
+        sources.append((public.to(private.images), indices[:, own:] - count, weights[:, own:]))
+    images = private.images.new_empty(len(indices), *private.images.shape[1:])
+    flipped = keys.flips(*images.shape) if scheme.signed else torch.zeros(images.shape, dtype=torch.bool)
+    flipped = flipped.to(images.device)
+    step = max(1, _BLOCK // private.images[0].numel())
+    for start in range(0, len(images), step):
+        rows = slice(start, start + step)
+        mixture = reduce(Tensor.add_, (_mixed(values, where[rows], by[rows]) for values, where, by in sources))
+        # |1 - x| is the flipped pixel and |0 - x| the other, as pixels lie in [0, 1].
+        torch.sub(flipped[rows].to(mixture), mixture.clamp_(0, 2 * CENTRE), out=images[rows]).abs_()
+    labels = _mixed(class_weights(private.labels, classes).to(images), indices[:, :own], weights[:, :own])
+    return EncodedSet(images, labels), Secret(mixing, flipped)
+
+
+def check_images(private: Tensor, public: Tensor | None) -> None:
+    """Refuse images that cannot be mixed, or whose signs would be taken around the wrong centre."""
+    if public is not None and public.shape[1:] != private.shape[1:]:
+        raise InvalidCase(
+            f"Public images are {tuple(public.shape[1:])} and private ones {tuple(private.shape[1:])}; crop or resize "
+            "the public ones."
+        )
+    for images in (private, *(() if public is None else (public,))):
+        darkest, brightest = map(float, images.aminmax()) if images.numel() else (0.0, 0.0)
+        if not (darkest >= 0 and brightest <= 2 * CENTRE):
+            raise InvalidCase(
+                f"Images to encrypt hold pixels from {darkest:.3g} to {brightest:.3g}, but signs are taken around the "
+                "centre of [0, 1]; pass pixels in [0, 1] and let the model normalise."
+            )
+
+
+def class_weights(labels: Tensor, classes: int) -> Tensor:
+    """Classes n as rows of weights n classes; weights stay as they are."""
+    if labels.ndim == 2:
+        return labels
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise InvalidCase(f"A label is none of the {classes} classes, 0 to {classes - 1}; raise `classes`.")
+    return one_hot(labels.long(), classes)
+
+
+def _mixed(values: Tensor, indices: Tensor, coefficients: Tensor) -> Tensor:
+    """sum_j coefficients[t, j] values[indices[t, j]], without a matrix of encodings x images or a copy per j."""
+    flat = embedding_bag(indices, values.flatten(1), per_sample_weights=coefficients, mode="sum")
+    return flat.reshape(len(indices), *values.shape[1:])

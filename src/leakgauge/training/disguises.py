@@ -1,0 +1,142 @@
+"""Training on images that are disguised anew in every epoch, and asking a model that saw nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge.encodings.keys import SeededKeys
+from leakgauge.encodings.schemes import Scheme, apply, check_images, class_weights
+from leakgauge.errors import InvalidCase
+from leakgauge.protocol.encoding import CENTRE, Mixing
+from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.round import DefenceFunction
+from leakgauge.randomness import seeded
+from leakgauge.training.defended import DefendedTraining
+from leakgauge.training.prediction import ENCODINGS, blocks_of
+from leakgauge.training.recipes import steps_per_epoch
+from leakgauge.training.schedule import Constant, Schedule
+from leakgauge.training.train import Training
+from leakgauge.types import Batch, ModelState
+
+Drawn = Callable[[Tensor, Generator], Batch]
+"""One epoch's disguise of a set: from the rows of a mini-batch, and randomness for their masks, to what is seen."""
+
+
+class Disguise(Protocol):
+    """Frozen dataclasses whose fields are their configuration."""
+
+    def epoch(self, data: Batch, *, classes: int, generator: Generator) -> Drawn:
+        """Everything that is drawn over the whole set, once an epoch."""
+
+
+@dataclass(frozen=True)
+class Undisguised:
+    """The images themselves."""
+
+    def epoch(self, data: Batch, *, classes: int, generator: Generator) -> Drawn:
+        del classes, generator
+        return lambda rows, masks: data[rows]
+
+
+@dataclass(frozen=True)
+class Encrypted:
+    """Encodings by a scheme, the partners and coefficients of an epoch drawn over the whole set.
+
+    The keys are seeded, so that a training can be repeated, which no deployment may do.
+    """
+
+    scheme: Scheme
+    public: Tensor | None = field(default=None, repr=False, compare=False)
+
+    def epoch(self, data: Batch, *, classes: int, generator: Generator) -> Drawn:
+        public = self.public if self.scheme.public_per_encoding else None
+        check_images(data.images, public)
+        weighted = Batch(data.images, class_weights(data.labels, classes))
+        drawn = self.scheme.draw(len(data), 0 if public is None else len(public), keys=SeededKeys(generator))
+
+        def encoded(rows: Tensor, masks: Generator) -> Batch:
+            of = rows.cpu()
+            part = Mixing(drawn.coefficients[of], drawn.indices[of], drawn.signed)
+            found, _ = apply(self.scheme, part, weighted, classes=classes, public=public, keys=SeededKeys(masks))
+            return Batch(found.images, found.labels)
+
+        return encoded
+
+
+@dataclass(frozen=True)
+class NoisyImages:
+    """(1 - alpha) x + e, e Laplace noise with E|e|_1 = alpha E|x|_1 [Huang et al., 2020, section 5.2].
+
+    On the scale of signs, x around the centre; the result is not clipped.
+    """
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise InvalidCase(f"NoisyImages(alpha=...) must lie in [0, 1], got {self.alpha}; it is a share.")
+
+    def epoch(self, data: Batch, *, classes: int, generator: Generator) -> Drawn:
+        del classes, generator
+        scale = self.alpha * float((data.images - CENTRE).abs().mean())
+
+        def noisy(rows: Tensor, masks: Generator) -> Batch:
+            shown = data[rows]
+            # The difference of two exponential variables is Laplace noise, with E|e| = its scale.
+            waits = torch.empty(2, *shown.images.shape, dtype=torch.float64).exponential_(generator=masks)
+            noise = (scale * (waits[0] - waits[1])).to(shown.images)
+            return Batch(CENTRE + (1 - self.alpha) * (shown.images - CENTRE) + noise, shown.labels)
+
+        return noisy
+
+
+class DisguisedTraining(DefendedTraining):
+    """`DefendedTraining` whose mini-batches are rows of an epoch's disguise."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        state: ModelState,
+        data: Batch,
+        disguise: Disguise,
+        training: Training,
+        schedule: Schedule = Constant(),  # noqa: B008
+        *,
+        classes: int,
+        defence: DefenceFunction = lambda local_update: local_update,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(learner, state, data, defence, training, schedule, seed=seed)
+        self.disguise, self.classes = disguise, classes
+        self._drawn: tuple[int, Drawn] | None = None
+
+    def batch(self, step: int) -> Batch:
+        epoch = step // steps_per_epoch(len(self.data), self.training.batch_size)
+        if self._drawn is None or self._drawn[0] != epoch:
+            keys = seeded(self.seed, "disguise", epoch)
+            self._drawn = epoch, self.disguise.epoch(self.data, classes=self.classes, generator=keys)
+        return self._drawn[1](self.rows(step), seeded(self.seed, "mask", step))
+
+
+def hits_in_disguise(
+    learner: Learner, state: ModelState, data: Batch, disguise: Disguise, *, classes: int, generator: Generator
+) -> Tensor:
+    """1 for each example that is classified correctly from `ENCODINGS` disguises of it, probabilities averaged.
+
+    What a scheme mixes in are other images of those asked about.
+    """
+    tested, named = learner.in_mode("eval"), []
+    with torch.no_grad():
+        for block in blocks_of(data):
+            everyone = torch.arange(len(block), device=block.labels.device)
+            total = torch.zeros(len(block), classes).to(block.images)
+            for _ in range(ENCODINGS):
+                shown = disguise.epoch(block, classes=classes, generator=generator)(everyone, generator)
+                total += tested.logits(state.params, state.buffers, shown.images).softmax(dim=1)
+            named.append(total.argmax(dim=1))
+    return (torch.cat(named) == data.labels).double() if named else torch.empty(0, dtype=torch.float64)

@@ -1,0 +1,117 @@
+"""Training on disguised images: every epoch another disguise of the whole set, and nothing else than that changes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from leakgauge.defences import NoDefence
+from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
+from leakgauge.errors import InvalidCase
+from leakgauge.models import MLP, build
+from leakgauge.protocol.learner import Learner, learner_and_state
+from leakgauge.randomness import seeded
+from leakgauge.training import DefendedTraining, Training, hits
+from leakgauge.training.disguises import (
+    Disguise,
+    DisguisedTraining,
+    Encrypted,
+    NoisyImages,
+    Undisguised,
+    hits_in_disguise,
+)
+from leakgauge.types import Batch, ModelState
+
+CLASSES = 3
+DATA = Batch(torch.rand(24, 1, 4, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % CLASSES)
+EVERYONE = torch.arange(len(DATA))
+
+
+def model() -> tuple[Learner, ModelState]:
+    return learner_and_state(build(MLP(hidden=(8,)), (1, 4, 4), CLASSES, seed=0), mode="train")
+
+
+def training(disguise: Disguise, steps: int = 7) -> DisguisedTraining:
+    return DisguisedTraining(*model(), DATA, disguise, Training(steps, batch_size=8), classes=CLASSES, seed=1)
+
+
+def once(disguise: Disguise, seed: int = 0) -> Batch:
+    return disguise.epoch(DATA, classes=CLASSES, generator=seeded(seed, "epoch"))(EVERYONE, seeded(seed, "mask"))
+
+
+def test_undisguised_training_makes_the_very_steps_of_an_undefended_one() -> None:
+    plain = DefendedTraining(*model(), DATA, NoDefence(), Training(7, batch_size=8), seed=1)
+    disguised = training(Undisguised())
+    while not plain.over:
+        plain.step()
+        disguised.step()
+    for name, tensor in plain.state.params.items():
+        assert torch.equal(tensor, disguised.state.params[name])
+
+
+def test_a_mask_alone_leaves_every_pixel_or_reflects_it() -> None:
+    shown = once(Encrypted(InsideDataset(1, 1.0)))
+    flipped = shown.images != DATA.images
+    torch.testing.assert_close(torch.where(flipped, 1 - shown.images, shown.images), DATA.images)
+    assert 0.3 < float(flipped.double().mean()) < 0.7
+    assert torch.equal(shown.labels.argmax(dim=1), DATA.labels)
+
+
+def test_mixing_is_linear_in_images_and_labels_alike() -> None:
+    constant = Batch(DATA.labels.view(-1, 1, 1, 1).float().expand(-1, 1, 4, 4) / CLASSES, DATA.labels)
+    shown = Encrypted(Mixup(4)).epoch(constant, classes=CLASSES, generator=seeded(0, "a"))(EVERYONE, seeded(0, "b"))
+    expected = shown.labels @ torch.arange(CLASSES).float() / CLASSES
+    torch.testing.assert_close(shown.images[:, 0, 0, 0], expected)
+
+
+def test_of_public_images_nothing_is_in_the_label() -> None:
+    public = torch.rand(9, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    weights = once(Encrypted(CrossDataset(4), public)).labels.sum(dim=1)
+    assert float(weights.max()) < 1
+    assert float(weights.min()) >= 0.3 - 1e-6
+
+
+def test_every_epoch_has_a_key_of_its_own_and_a_resumed_training_the_same_ones() -> None:
+    first, again = training(Encrypted(InsideDataset(2))), training(Encrypted(InsideDataset(2)))
+    assert torch.equal(first.rows(0).sort().values, again.rows(0).sort().values)
+    for step in (4, 0, 4):  # in any order, as after a resumption
+        assert torch.equal(first.batch(step).images, again.batch(step).images)
+    assert not torch.equal(first.batch(0).images, first.batch(3).images)
+
+
+@pytest.mark.parametrize("alpha", [0.25, 1.0])
+def test_noise_has_the_norm_of_what_is_mixed_in(alpha: float) -> None:
+    many = Batch(DATA.images.repeat(40, 1, 1, 1), DATA.labels.repeat(40))
+    shown = NoisyImages(alpha).epoch(many, classes=CLASSES, generator=seeded(0, "a"))(
+        torch.arange(len(many)), seeded(0, "b")
+    )
+    noise = shown.images - 0.5 - (1 - alpha) * (many.images - 0.5)
+    wanted = alpha * float((DATA.images - 0.5).abs().mean())
+    # 15,360 draws with the standard deviation of |e| equal to its mean: five standard errors are 4 %.
+    assert float(noise.abs().mean()) == pytest.approx(wanted, rel=0.04)
+    assert abs(float(noise.mean())) < 0.06 * wanted
+    # Of Laplace noise E e^2 = 2 (E|e|)^2; Gaussian noise would give pi / 2.
+    assert float(noise.square().mean()) == pytest.approx(2 * wanted**2, rel=0.1)
+
+
+def test_no_noise_changes_nothing() -> None:
+    torch.testing.assert_close(once(NoisyImages(0.0)).images, DATA.images)
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
+def test_a_share_lies_between_none_and_all(alpha: float) -> None:
+    with pytest.raises(InvalidCase, match=r"\[0, 1\]"):
+        NoisyImages(alpha)
+
+
+def test_asking_in_no_disguise_is_asking() -> None:
+    learner, state = model()
+    plain = hits(learner, state, DATA, NoDefence(), generator=seeded(0, "a"))
+    assert 0 < float(plain.mean()) < 1
+    found = hits_in_disguise(learner, state, DATA, Undisguised(), classes=CLASSES, generator=seeded(0, "a"))
+    assert torch.equal(found, plain)
+
+
+def test_nobody_is_asked_about_nothing() -> None:
+    found = hits_in_disguise(*model(), DATA[:0], Undisguised(), classes=CLASSES, generator=seeded(0, "a"))
+    assert len(found) == 0
