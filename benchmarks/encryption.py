@@ -85,7 +85,7 @@ def against_the_loop(scheme: Scheme, count: int, looped: int, rounds: int) -> li
     )
     public = torch.rand(count // 5, *SHAPE, generator=seeded(0, "public")) if scheme.public_per_encoding else None
     ours = median(lambda: encrypt(scheme, private, classes=CLASSES, public=public, keys=KEYS), rounds)
-    everything = private.images if public is None else torch.cat([private.images, public])
+    everything = private.inputs if public is None else torch.cat([private.inputs, public])
     loop = median(lambda: one_by_one(scheme, everything, count, looped), rounds)
     slow, mixing = one_by_one(scheme, everything, count, looped)
     fast, _ = apply(scheme, mixing, private, classes=CLASSES, public=public, keys=KEYS)

@@ -130,7 +130,7 @@ def plan(
             f"Images {first} to {first + images - 1} were asked for, but the {victims.name} are numbered 0 to "
             f"{total - 1}; choose --first and --images within them."
         )
-    pixels = victims.batch.images.numpy()
+    pixels = victims.batch.inputs.numpy()
 
     def task(method: Method, image: int, null: bool) -> Task:
         return Task(
@@ -225,7 +225,7 @@ def run_best(observation: UpdateObservation, task: Task) -> Found:
     started = time.process_time()
     result = attack(observation, generator=seeded(SEED, "best", task.image))
     used = time.process_time() - started
-    return Found(result.images, used, int(result.facts["steps"]), dict(result.facts))
+    return Found(result.inputs, used, int(result.facts["steps"]), dict(result.facts))
 
 
 def best_attack(seconds: float) -> Attack:

@@ -20,10 +20,10 @@ def main(steps: int, out: str | None) -> leakgauge.AuditResult:
     result = leakgauge.audit(
         model,
         torch.nn.functional.cross_entropy,
-        (face.images, face.labels),
+        (face.inputs, face.labels),
         attacks=[attack],
         defences=["none", "clipping:max_norm=1+gaussian_noise:std=0.1"],
-        references=photos.test.images[1:200],
+        references=photos.test.inputs[1:200],
         out=out,
     )
     for row in result.rows:

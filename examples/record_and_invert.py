@@ -25,7 +25,7 @@ def main(steps: int) -> float:
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(2):  # the client's own training loop
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(model(private.images), private.labels).backward()
+        torch.nn.functional.cross_entropy(model(private.inputs), private.labels).backward()
         optimiser.step()
 
     with tempfile.TemporaryDirectory() as folder:

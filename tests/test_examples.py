@@ -39,7 +39,7 @@ def test_five_lines_of_the_readme_find_that_a_linear_first_model_leaks(tmp_path,
     )
     names = {
         "my_model": lambda: build(MLP(hidden=(16,)), digits.image_shape, digits.num_classes, seed=0),
-        "private_images": private.images,
+        "private_images": private.inputs,
         "private_labels": private.labels,
     }
     exec(compile(block, "README.md", "exec"), names)

@@ -33,27 +33,27 @@ class Batch:
     ``others`` are further examples of the same client, for an encoding that mixes more images than the batch has.
     """
 
-    images: Tensor
+    inputs: Tensor
     labels: Tensor
     others: Batch | None = None
 
     def __post_init__(self) -> None:
-        if self.images.ndim < 2 or self.labels.ndim < 1:
+        if self.inputs.ndim < 2 or self.labels.ndim < 1:
             raise InvalidCase(
-                f"A batch needs images n c h w and labels n, got shapes {tuple(self.images.shape)} and "
+                f"A batch needs images n c h w and labels n, got shapes {tuple(self.inputs.shape)} and "
                 f"{tuple(self.labels.shape)}; add the batch dimension."
             )
-        if self.images.shape[0] != self.labels.shape[0]:
+        if self.inputs.shape[0] != self.labels.shape[0]:
             raise InvalidCase(
-                f"The batch has {self.images.shape[0]} images but {self.labels.shape[0]} labels; "
+                f"The batch has {self.inputs.shape[0]} images but {self.labels.shape[0]} labels; "
                 "pass one label per image."
             )
 
     def __len__(self) -> int:
-        return self.images.shape[0]
+        return self.inputs.shape[0]
 
     def __getitem__(self, index: Tensor | slice) -> Batch:
-        return Batch(self.images[index], self.labels[index], self.others)
+        return Batch(self.inputs[index], self.labels[index], self.others)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Outcome(Enum):
 class Reconstruction:
     """What an attack returned. ``None`` means not attempted; ``facts`` says how it got there (route, steps)."""
 
-    images: Tensor | None
+    inputs: Tensor | None
     labels: Tensor | None
     outcome: Outcome
     loss_trace: Tensor | None = None

@@ -214,7 +214,7 @@ def leak(attacked, defence, attack, *, threat_model="informed", factory=None, co
     batch = Batch(pictures(count), torch.arange(count))
     seen = attacked(tiny(factory), batch, defence=defence, threat_model=threat_model)
     found = attack(replace(seen, labels=batch.labels), generator=seeded(0))
-    return psnr(found.images, batch.images)
+    return psnr(found.images, batch.inputs)
 
 
 @pytest.mark.parametrize("factory", [MLP((24,), "tanh"), Compact(width=4)], ids=repr)
@@ -250,7 +250,7 @@ def test_the_zeros_of_a_pruned_update_tell_something_too(keep, attacked):
             batch = Batch(pictures(1, seed=seed), torch.arange(1))
             seen = attacked(tiny(Compact(width=4)), batch, defence=defence, threat_model=threat_model)
             attack = matching(Cosine(), steps=40)
-            found.append(psnr(attack(replace(seen, labels=batch.labels), generator=seeded(0)).images, batch.images))
+            found.append(psnr(attack(replace(seen, labels=batch.labels), generator=seeded(0)).inputs, batch.inputs))
         return sum(found) / 3
 
     bounded, masked, unaware = (
@@ -286,7 +286,7 @@ def test_behind_secure_aggregation_all_clients_examples_are_found(attacked):
 def test_without_a_defence_the_attack_is_itself(attacked):
     seen = attacked(tiny(), Batch(pictures(1), torch.arange(1)))
     plain, known = (attack(seen, generator=seeded(0)) for attack in (matching(steps=5), Adaptive(matching(steps=5))))
-    assert torch.equal(plain.images, known.images)
+    assert torch.equal(plain.inputs, known.inputs)
     assert torch.equal(plain.loss_trace, known.loss_trace)
     assert known.facts["recipe"] == repr(matching(steps=5))
 
@@ -408,18 +408,18 @@ def test_a_mixed_update_is_inverted_to_the_encodings_and_decoded(attacked):
     attack = Adaptive(matching(Cosine(), steps=80))
     seen = attacked(tiny(), batch, defence=MixUp(2), threat_model="strongest", seed=2)
     found = attack(seen, generator=seeded(0))
-    assert psnr(found.images, batch.images) > 40
+    assert psnr(found.inputs, batch.inputs) > 40
     assert torch.equal(found.labels, batch.labels)
     assert found.facts["mixing"] == UPPER_BOUND
     encodings = attack.search([seen], generator=seeded(0))
     while encodings.outcome is None:
         encodings.step()
     torch.testing.assert_close(
-        decode(encodings.encodings()[0].images, seen.mixing, 2).clamp(0, 1), found.images, rtol=0, atol=0
+        decode(encodings.encodings()[0].inputs, seen.mixing, 2).clamp(0, 1), found.inputs, rtol=0, atol=0
     )
     hidden = Adaptive(matching(Cosine(), steps=3))(replace(seen, mixing=None), generator=seeded(0))
     assert hidden.facts["mixing"] == HIDDEN
-    assert hidden.images.shape == batch.images.shape
+    assert hidden.inputs.shape == batch.inputs.shape
 
 
 def test_of_a_lone_image_mixed_with_others_its_own_part_is_returned(attacked):
@@ -427,12 +427,12 @@ def test_of_a_lone_image_mixed_with_others_its_own_part_is_returned(attacked):
     attack = Adaptive(matching(Cosine(), steps=80))
     seen = attacked(tiny(), replace(batch, others=others), defence=MixUp(4), threat_model="strongest")
     found = attack(seen, generator=seeded(0))
-    assert found.images.shape == batch.images.shape
+    assert found.inputs.shape == batch.inputs.shape
     # One mixture of four images: of all that explain it, those nearest to grey, and of these the private one.
     weights = seen.mixing.matrix(4)
-    mixture = seen.mixing.mix(torch.cat([batch.images, others.images]))
+    mixture = seen.mixing.mix(torch.cat([batch.inputs, others.inputs]))
     nearest = (0.5 + weights[0, 0] * (mixture - 0.5) / weights.square().sum()).clamp(0, 1)
-    assert psnr(found.images, nearest) > 35
+    assert psnr(found.inputs, nearest) > 35
 
 
 def test_an_interrupted_search_for_encodings_ends_with_the_same_images(attacked):
@@ -447,7 +447,7 @@ def test_an_interrupted_search_for_encodings_ends_with_the_same_images(attacked)
     while second.outcome is None:
         second.step()
     assert len(second.trace) == 6
-    assert torch.equal(second.results()[0].images, whole.images)
+    assert torch.equal(second.results()[0].inputs, whole.inputs)
 
 
 @pytest.mark.parametrize("mixer", [MixUp(3), InstaHide(3)], ids=repr)
@@ -463,11 +463,11 @@ def test_several_rounds_on_the_same_examples_are_decoded_together(mixer, attacke
         found.append(Reconstruction(encodings, None, Outcome.CONVERGED))
     found[5] = Reconstruction(None, None, Outcome.NON_FINITE)
     together = decode_rounds(found, seen)
-    assert max(psnr(together.images, batch.images), psnr(1 - together.images, batch.images)) > 40
+    assert max(psnr(together.inputs, batch.inputs), psnr(1 - together.inputs, batch.inputs)) > 40
     assert together.facts["rounds"] == 7
     assert torch.equal(together.labels, batch.labels)
     nothing = decode_rounds([found[5]], seen[5:6])
-    assert nothing.images is None
+    assert nothing.inputs is None
     with pytest.raises(MissingKnowledge, match="Decoding needs `mixing`"):
         decode_rounds(found[:1], [replace(seen[0], mixing=None)])
     with pytest.raises(InvalidCase, match="on the same examples"):

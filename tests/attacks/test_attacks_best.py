@@ -113,7 +113,7 @@ def test_a_batch_comes_back_from_a_model_with_kinks_better_than_with_a_fixed_pri
 def test_a_client_that_is_differentiated_as_a_whole_is_attacked_on_a_model_with_kinks_too(defence, attacked, examples):
     seen = attacked(build(ConvNet(width=2), (1, 9, 9), 5, seed=0), examples(2, (1, 9, 9)), defence=defence)
     assert best(steps=2).recipe(seen).differentiation == Automatic()
-    assert best(steps=2)(seen, generator=seeded(0)).images is not None
+    assert best(steps=2)(seen, generator=seeded(0)).inputs is not None
 
 
 def test_the_record_says_which_recipe_ran(attacked, examples):
@@ -129,9 +129,9 @@ def test_a_photograph_comes_back_from_a_smooth_model(attacked):
     truth = photos.test[:1]
     seen = attacked(build(Compact(width=8), SHAPE, 7, seed=0), truth)
     found = best(steps=120)(seen, generator=seeded(0))
-    assert float((found.images - truth.images).square().mean()) < 1e-3
-    other = photos.test[9:10].images
-    assert float((found.images - other).square().mean()) > 1e-2
+    assert float((found.inputs - truth.inputs).square().mean()) < 1e-3
+    other = photos.test[9:10].inputs
+    assert float((found.inputs - other).square().mean()) > 1e-2
 
 
 def test_the_unknown_pixels_of_an_update_of_noise_stay_unknown(attacked, examples):
@@ -140,7 +140,7 @@ def test_the_unknown_pixels_of_an_update_of_noise_stay_unknown(attacked, example
     noise = {name: torch.randn(p.shape, generator=seeded(1)) for name, p in seen.update.params.items()}
     seen = replace(seen, update=replace(seen.update, params=noise))
     found = best(steps=30)(seen, generator=seeded(0))
-    assert float((found.images - batch.images).square().mean()) > 1e-2
+    assert float((found.inputs - batch.images).square().mean()) > 1e-2
 
 
 @pytest.mark.parametrize(("learning_rate", "simplified"), [(1e-4, True), (0.5, False)])

@@ -53,18 +53,18 @@ def module():
 def photographs() -> Batch:
     dataset = Photos(size=8)(None)
     chosen = dataset.test[torch.tensor(dataset.highlights[:2])]
-    return replace(chosen, images=chosen.images.double())
+    return replace(chosen, inputs=chosen.inputs.double())
 
 
 def psnr(found: Reconstruction, truth: Batch) -> float:
-    assert found.images is not None
-    return float(-10 * torch.log10((found.images - truth.images).square().mean()))
+    assert found.inputs is not None
+    return float(-10 * torch.log10((found.inputs - truth.inputs).square().mean()))
 
 
 def equal(left: Reconstruction, right: Reconstruction) -> bool:
-    assert left.images is not None
-    assert right.images is not None
-    return torch.equal(left.images, right.images) and left.facts == right.facts
+    assert left.inputs is not None
+    assert right.inputs is not None
+    return torch.equal(left.inputs, right.inputs) and left.facts == right.facts
 
 
 # A client that shuffles
@@ -312,7 +312,7 @@ def test_a_single_epoch_needs_no_copies(client, module, photographs, attacked):
 def test_copies_become_one_batch_again(labels, module, photographs, attacked):
     seen = attacked(module, photographs, local_update=FedAvg(3, 1, 0.1))
     found = EpochCopies(quasi_newton(steps=3))(seen if labels else replace(seen, labels=None), generator=seeded(0))
-    assert found.images.shape == photographs.images.shape
+    assert found.inputs.shape == photographs.images.shape
     assert found.labels.sort().values.equal(photographs.labels.sort().values)
     assert found.facts["copies"] == 3
 
@@ -355,7 +355,7 @@ def test_after_the_search_the_attack_is_the_one_that_knew(module, photographs, a
     found = LocalStepSearch(inner, (1, 2), share=0.15)(
         replace(seen, local_update=FedAvg(5, 1, 0.1)), generator=seeded(0)
     )
-    assert torch.equal(found.images, inner(seen, generator=seeded(0)).images)
+    assert torch.equal(found.inputs, inner(seen, generator=seeded(0)).inputs)
     assert psnr(found, photographs[:1]) > 25
 
 

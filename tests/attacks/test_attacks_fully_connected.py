@@ -67,7 +67,7 @@ def double(count: int = 1, *, seed: int = 0, classes: int = 5) -> Batch:
 def truth(seen, batch: Batch) -> dict[str, Tensor]:
     """What really flowed into the linear layers."""
     with torch.no_grad():
-        inputs = seen.learner.layer_inputs(seen.state, batch.images, nn.Linear)
+        inputs = seen.learner.layer_inputs(seen.state, batch.inputs, nn.Linear)
     return {name: value[0] for name, value in inputs.items()}
 
 
@@ -92,7 +92,7 @@ def test_every_layer_of_every_cascade_is_exact_in_float64(
     assume(all(tensor.any() for tensor in seen.update.params.values()))
     found = attack(seen)
     assert found.outcome is Outcome.SOLVED
-    torch.testing.assert_close(found.images, batch.images, rtol=0, atol=1e-8)
+    torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-8)
     assert torch.equal(found.labels, batch.labels)
     inputs = layer_inputs_from_update(seen)
     expected = truth(seen, batch)
@@ -105,12 +105,12 @@ def test_every_layer_of_every_cascade_is_exact_in_float64(
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_of_the_catalogue_is_passed_in_float32(activation, bias, attacked):
     batch = double()
-    batch = Batch(batch.images.float(), batch.labels)
+    batch = Batch(batch.inputs.float(), batch.labels)
     # Only the classifier may have a bias: everything before it is reached through the activation.
     module = cascade([20, 16, 12], [False, False, False, bias], activation, dtype=torch.float32)
     found = attack(attacked(module, batch, threat_model="honest_but_curious"))
-    assert found.images.dtype == torch.float32
-    torch.testing.assert_close(found.images, batch.images, rtol=0, atol=1e-4)
+    assert found.inputs.dtype == torch.float32
+    torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-4)
     assert torch.equal(found.labels, batch.labels)
     start = "7 by its bias" if bias else "7 by its softmax"
     assert found.facts["route"] == f"{start}, then back to 5, then back to 3, then back to 1"
@@ -120,33 +120,33 @@ def test_every_activation_of_the_catalogue_is_passed_in_float32(activation, bias
 @pytest.mark.parametrize("seed", range(5))
 def test_what_subtracting_weights_rounds_off_a_confident_softmax_does_little_harm(seed, attacked):
     batch = double(seed=seed)
-    batch = Batch(batch.images.float(), batch.labels)
+    batch = Batch(batch.inputs.float(), batch.labels)
     module = cascade([12], [False, False], "tanh", seed=seed, dtype=torch.float32)
     with torch.no_grad():
         module[-1].weight.mul_(20)
     found = attack(attacked(module, batch, threat_model="honest_but_curious", local_update=FedAvg(1, 1, 0.01)))
-    torch.testing.assert_close(found.images, batch.images, rtol=0, atol=1e-3)
+    torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-3)
 
 
 def test_an_activation_that_works_in_place_is_passed_too(attacked):
     batch = double()
     module = cascade([12, 10], [False, False, True], lambda: nn.LeakyReLU(0.1, inplace=True))
-    torch.testing.assert_close(attack(attacked(module, batch)).images, batch.images, rtol=0, atol=1e-10)
+    torch.testing.assert_close(attack(attacked(module, batch)).inputs, batch.inputs, rtol=0, atol=1e-10)
 
 
 def test_the_normalisation_is_undone(examples, attacked):
     batch = examples(1, (3, 4, 4), dtype=torch.float64)
     normalisation = Normalisation((0.1, 0.5, 0.9), (0.3, 0.1, 2.0))
     module = build(MLP(hidden=(12,), bias=False), (3, 4, 4), 5, seed=0, normalisation=normalisation).double()
-    torch.testing.assert_close(attack(attacked(module, batch)).images, batch.images, rtol=0, atol=1e-10)
+    torch.testing.assert_close(attack(attacked(module, batch)).inputs, batch.images, rtol=0, atol=1e-10)
 
 
 def test_the_update_of_another_image_gives_the_other_image(attacked):
     mine, other = double(seed=1), double(seed=2)
     module = cascade([12], [False, False], "tanh")
-    found = attack(attacked(module, other)).images
-    torch.testing.assert_close(found, other.images, rtol=0, atol=1e-10)
-    assert float((found - mine.images).abs().max()) > 0.1
+    found = attack(attacked(module, other)).inputs
+    torch.testing.assert_close(found, other.inputs, rtol=0, atol=1e-10)
+    assert float((found - mine.inputs).abs().max()) > 0.1
 
 
 def test_where_the_image_faces_a_bias_the_two_attacks_are_one(attacked):
@@ -155,7 +155,7 @@ def test_where_the_image_faces_a_bias_the_two_attacks_are_one(attacked):
     for local_update in (FedSGD(), FedAvg(5, 1, 0.1)):
         seen = attacked(module, batch, local_update=local_update)
         found = attack(seen)
-        assert torch.equal(found.images, LinearLayer()(seen, generator=seeded(0)).images)
+        assert torch.equal(found.inputs, LinearLayer()(seen, generator=seeded(0)).inputs)
         assert found.facts == {"layer": "1", "route": "1 by its bias"}
 
 
@@ -163,7 +163,7 @@ def test_a_black_image_is_black(attacked):
     # Then the update of the weights is zero, but that of the bias is not.
     batch = Batch(torch.zeros(1, *SHAPE, dtype=torch.float64), torch.tensor([2]))
     found = attack(attacked(cascade([8], [True, False], "sigmoid"), batch))
-    assert torch.equal(found.images, batch.images)
+    assert torch.equal(found.inputs, batch.inputs)
 
 
 def test_noise_shows_as_disagreement_between_the_layers(attacked):
@@ -223,7 +223,7 @@ def test_the_cascade_behind_a_convolution_is_exact_without_a_bias(attacked):
             with_kwargs=True,
         )
     with torch.no_grad():
-        module.eval()(batch.images)
+        module.eval()(batch.inputs)
     assert reasons == {}
     assert list(inputs) == ["one", "two", "three"]
     for name in inputs:
@@ -258,7 +258,7 @@ def test_after_several_local_steps_only_what_stood_still_is_read(attacked):
     seen = attacked(module, batch, local_update=FedAvg(4, 1, 0.3))
     readings, reasons = read_layers(seen)
     assert list(readings) == ["1"]
-    torch.testing.assert_close(readings["1"].input, batch.images.flatten(), rtol=0, atol=1e-10)
+    torch.testing.assert_close(readings["1"].input, batch.inputs.flatten(), rtol=0, atol=1e-10)
     assert reasons == {
         "5": "5 can be read from a single gradient step only, which "
         "FedAvg(epochs=4, batch_size=1, learning_rate=0.3) is not"
@@ -379,7 +379,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
 def test_where_the_propositions_do_not_hold_the_attack_says_why(name, attacked):
     make, reason = REFUSED[name]
     found = attack(attacked(make().double(), double(classes=2)))
-    assert (found.images, found.labels, found.outcome) == (None, None, Outcome.NOT_APPLICABLE)
+    assert (found.inputs, found.labels, found.outcome) == (None, None, Outcome.NOT_APPLICABLE)
     assert reason in found.facts["reason"]
 
 
@@ -404,8 +404,8 @@ def test_a_cascade_asks_for_a_single_known_step_and_a_facing_bias_does_not(attac
         seen = attacked(cascade([6], [bias, True], "tanh"), batch, local_update=several)
         blind = replace(seen, local_update=None)
         if bias:
-            torch.testing.assert_close(attack(seen).images, batch.images, rtol=0, atol=1e-10)
-            torch.testing.assert_close(attack(blind).images, batch.images, rtol=0, atol=1e-10)
+            torch.testing.assert_close(attack(seen).inputs, batch.inputs, rtol=0, atol=1e-10)
+            torch.testing.assert_close(attack(blind).inputs, batch.inputs, rtol=0, atol=1e-10)
         else:
             assert "single gradient step" in attack(seen).facts["reason"]
             with pytest.raises(MissingKnowledge, match=r"^FullyConnected needs `local_update`"):
@@ -420,19 +420,19 @@ def test_an_active_dropout_on_the_way_is_refused_and_an_inactive_one_is_not(atta
             nn.Flatten(), nn.Linear(PIXELS, 12, bias=bias), nn.Dropout(0.5), nn.Tanh(), nn.Linear(12, 5)
         ).double()
 
-    torch.testing.assert_close(attack(attacked(module(False), batch)).images, batch.images, rtol=0, atol=1e-10)
+    torch.testing.assert_close(attack(attacked(module(False), batch)).inputs, batch.inputs, rtol=0, atol=1e-10)
     assert attack(attacked(module(False), batch, mode="train")).facts["reason"] == (
         "dropout between 1 and 4 is active and its mask is secret"
     )
     # Proposition D.1 asks nothing of what follows.
     torch.testing.assert_close(
-        attack(attacked(module(True), batch, mode="train")).images, batch.images, rtol=0, atol=1e-10
+        attack(attacked(module(True), batch, mode="train")).inputs, batch.inputs, rtol=0, atol=1e-10
     )
 
 
 def test_soft_labels_are_noticed_at_a_classifier_without_bias(attacked):
     probabilities = torch.tensor([[0.4, 0.3, 0.2, 0.05, 0.05]], dtype=torch.float64)
-    found = attack(attacked(cascade([8], [False, False], "tanh"), Batch(double().images, probabilities)))
+    found = attack(attacked(cascade([8], [False, False], "tanh"), Batch(double().inputs, probabilities)))
     assert "one label" in found.facts["reason"]
 
 
@@ -500,11 +500,11 @@ def test_a_network_that_is_right_and_sure_still_gives_its_image_away(margin, att
     batch = double()
     module = cascade([12], [False, False], "tanh")
     with torch.no_grad():
-        hidden = module[:-1](batch.images)[0]
+        hidden = module[:-1](batch.inputs)[0]
         module[-1].weight[batch.labels] += margin * hidden / hidden.square().sum()
-        assert 1 - float(module(batch.images).softmax(dim=1)[0, batch.labels]) < 10 * 2.0**-margin
+        assert 1 - float(module(batch.inputs).softmax(dim=1)[0, batch.labels]) < 10 * 2.0**-margin
     found = attack(attacked(module, batch, threat_model="honest_but_curious"))
-    torch.testing.assert_close(found.images, batch.images, rtol=0, atol=1e-8)
+    torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-8)
     assert torch.equal(found.labels, batch.labels)
 
 

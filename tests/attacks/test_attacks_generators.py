@@ -234,7 +234,7 @@ def test_weights_that_make_the_batch_explain_its_update_exactly(attacked, exampl
     attack = GradientMatching(parametrisation=parametrisation, optimiser=Adam(1e-9), budget=Budget(steps=2))
     found = attack(attacked(module, truth), generator=seeded(0))
     assert float(found.loss_trace[0]) < 1e-12
-    torch.testing.assert_close(found.images, truth.images)
+    torch.testing.assert_close(found.inputs, truth.inputs)
 
 
 def test_ci_net_is_algorithm_1_with_the_cosine_of_its_code():
@@ -399,9 +399,9 @@ def test_a_relay_is_its_legs_run_one_by_one_each_from_the_best_of_the_one_before
     expected = second.run()
     both = Relay((Leg(adam, 1), Leg(signed, 1)), budget=Budget(steps=6)).search(seen, generator=seeded(0)).run()
     for one, other in zip(both, expected, strict=True):
-        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.inputs, other.inputs)
         assert torch.equal(one.loss_trace[3:], other.loss_trace)
-    assert not torch.equal(both[0].images, both[1].images)
+    assert not torch.equal(both[0].inputs, both[1].inputs)
 
 
 def test_labels_are_restored_once_and_kept_through_the_relay(attacked, examples):
@@ -478,7 +478,7 @@ def test_examples_that_meet_are_not_taken_apart(attacked, examples):
     for module in (norm, Centred()):
         with pytest.raises(UnsupportedModel, match="cannot be taken in parts"):
             attack(attacked(module, examples(2, SHAPE), mode="train"), generator=seeded(0))
-    assert attack(attacked(norm, examples(2, SHAPE), mode="eval"), generator=seeded(0)).images is not None
+    assert attack(attacked(norm, examples(2, SHAPE), mode="eval"), generator=seeded(0)).inputs is not None
     with pytest.raises(InvalidCase, match="at least one image"):
         Accumulated(size=0)
 
@@ -534,5 +534,5 @@ def test_a_balanced_search_goes_on_from_its_snapshot_with_the_same_bits(attacked
     again.restore(cut.snapshot())
     found = again.run()[0]
     assert torch.equal(found.loss_trace, whole.loss_trace)
-    assert torch.equal(found.images, whole.images)
+    assert torch.equal(found.inputs, whole.inputs)
     assert found.facts == whole.facts

@@ -58,7 +58,7 @@ def test_distinct_labels_of_a_batch_are_exact_while_the_model_is_not_confident(
     labels = torch.randperm(10, generator=seeded(seed))[:count]
     batch = Batch(examples(count, SHAPE, seed=seed).images, labels)
     with torch.no_grad():
-        confidence = module(batch.images).softmax(dim=1).mean(dim=0)[labels]
+        confidence = module(batch.inputs).softmax(dim=1).mean(dim=0)[labels]
     assume(bool((confidence < 0.99 / count).all()))
     seen = attacked(module, batch, threat_model="honest_but_curious")
     assert IDLG().restore(seen, generator=torch.Generator()).tolist() == sorted(labels.tolist())
@@ -75,7 +75,7 @@ def test_without_a_bias_the_row_sum_tells_the_label_when_features_are_not_negati
 def test_the_attack_returns_labels_and_no_images(attacked, examples):
     batch = examples(3, SHAPE)
     found = IDLG()(attacked(build(Compact(width=3), SHAPE, 5, seed=0), batch), generator=seeded(0))
-    assert found.images is None
+    assert found.inputs is None
     assert found.outcome is Outcome.SOLVED
     assert len(found.labels) == 3
 

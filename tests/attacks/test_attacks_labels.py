@@ -638,7 +638,7 @@ def test_as_the_label_step_of_gradient_matching_each_image_gets_a_label(rule, at
     batch = examples(3, SHAPE)
     seen = attacked(network(5).float(), batch, threat_model="honest_but_curious")
     found = GradientMatching(labels=rule, budget=Budget(steps=2))(seen, generator=seeded(0))
-    assert found.images.shape == (3, *SHAPE)
+    assert found.inputs.shape == (3, *SHAPE)
     assert found.labels.tolist() == restored(rule, seen)
 
 
@@ -654,7 +654,7 @@ def test_a_soft_label_is_a_label_step_too(attacked, examples):
     images, label = examples(1, SHAPE).images, torch.tensor([[0.7, 0.3, 0.0, 0.0, 0.0]])
     seen = attacked(network(5).float(), Batch(images, label), threat_model="honest_but_curious")
     found = GradientMatching(labels=SoftLabel(), budget=Budget(steps=2))(seen, generator=seeded(0))
-    assert found.images.shape == (1, *SHAPE)
+    assert found.inputs.shape == (1, *SHAPE)
     assert torch.allclose(found.labels, label, atol=1e-3)
 
 

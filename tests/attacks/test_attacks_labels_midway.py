@@ -26,7 +26,7 @@ def linear_model(seed: int = 0) -> nn.Module:
 
 def distance_to_gradient_there(head, batch: Batch) -> float:
     """How far the mean of the client's gradients is from one gradient at the head's own place."""
-    features = batch.images.flatten(1)
+    features = batch.inputs.flatten(1)
     delta = head.probabilities(features) - one_hot(batch.labels, CLASSES)
     return float((delta.T @ features / len(batch) - head.weight_update).norm())
 

@@ -323,7 +323,7 @@ def test_a_soft_label_is_exact_with_and_without_a_bias(
     batch = Batch(examples(1, SHAPE, seed=seed, dtype=torch.float64).images, label)
     found = SoftLabel()(attacked(module, batch, local_update=local_update), generator=seeded(0))
     assert found.outcome is Outcome.SOLVED
-    assert found.images is None
+    assert found.inputs is None
     assert found.labels.shape == (1, classes)
     assert float((found.labels - label).abs().max()) < 1e-6
 

@@ -62,8 +62,8 @@ def test_one_image_comes_back_to_ten_digits_in_float64(
     batch = examples(1, shape, seed=seed, dtype=torch.float64)
     module = build(MLP(hidden=(24,), activation=activation), shape, 5, seed=seed).double()
     found = attack(attacked(module, batch, local_update=local_update))
-    assert found.images.dtype == torch.float64
-    torch.testing.assert_close(found.images, batch.images, rtol=0, atol=1e-10)
+    assert found.inputs.dtype == torch.float64
+    torch.testing.assert_close(found.inputs, batch.images, rtol=0, atol=1e-10)
 
 
 class Turned(nn.Module):
@@ -119,7 +119,7 @@ def silent() -> nn.Module:
 def test_where_the_proposition_does_not_hold_the_attack_says_why(name, attacked, examples):
     make, count, reason = NOT_APPLICABLE[name]
     found = attack(attacked(make(), examples(count)))
-    assert (found.images, found.labels, found.outcome) == (None, None, Outcome.NOT_APPLICABLE)
+    assert (found.inputs, found.labels, found.outcome) == (None, None, Outcome.NOT_APPLICABLE)
     assert reason in found.facts["reason"]
 
 
@@ -141,7 +141,7 @@ def test_the_image_does_not_depend_on_the_labels(attacked, examples):
     batch = Batch(batch.images.double(), batch.labels)
     found = attack(attacked(module, batch, threat_model="honest_but_curious"))
     assert found.labels is None
-    torch.testing.assert_close(found.images, batch.images, rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-10)
     given_labels = attack(attacked(module, batch, threat_model="informed"))
     assert torch.equal(given_labels.labels, batch.labels)
 

@@ -44,7 +44,7 @@ def federation(module: nn.Module, *, mode="eval", local_update=PLAIN) -> Federat
 
 
 def observe(honest: Federation, batch: Batch, attack, *, threat_model="honest_but_curious", defence=UNDEFENDED):
-    sent = attack.tamper(honest, tuple(batch.images.shape[1:]))
+    sent = attack.tamper(honest, tuple(batch.inputs.shape[1:]))
     return simulate_round(
         sent, batch, threat_model=THREAT_MODELS[threat_model], defence=defence, generator=seeded(0, "client")
     )
@@ -69,7 +69,7 @@ def photos() -> Batch:
     """Photographs of ten different labels, in float64."""
     test = Photos(size=16)().test
     order = torch.randperm(len(test), generator=seeded(0))[:10]
-    return Batch(test.images[order].double(), torch.arange(10))
+    return Batch(test.inputs[order].double(), torch.arange(10))
 
 
 # What holds for every dishonest server.
@@ -109,7 +109,7 @@ def test_a_round_that_was_not_tampered_with_gives_a_reason_and_no_image(attack, 
 def test_a_round_of_another_server_is_not_read(examples):
     batch = examples(1, SHAPE, dtype=torch.float64)
     seen = observe(federation(model(Compact(width=12))), batch, FrontLayer(bins=8))
-    assert FrontLayer(bins=8)(seen, generator=seeded(0)).images is not None
+    assert FrontLayer(bins=8)(seen, generator=seeded(0)).inputs is not None
     for other in (FrontLayer(bins=9), ConcatenatedInput(), IdentityConvolutions(), SHORT):
         assert other(seen, generator=seeded(0)).outcome is Outcome.NOT_APPLICABLE
 
@@ -169,7 +169,7 @@ def test_behind_256_bins_most_of_eight_images_are_exact():
     test = Photos(size=16)().test
     exact = []
     for chosen in torch.randperm(len(test), generator=seeded(1))[:80].split(8):
-        batch = Batch(test.images[chosen].double(), test.labels[chosen])
+        batch = Batch(test.inputs[chosen].double(), test.labels[chosen])
         found = leak(FrontLayer(bins=256), model(Compact(width=3)), batch)
         assert len(found.images) == found.facts["bins that held images"] <= 8
         exact.append(sum(score > 60 for score in quality(found, batch)))
@@ -240,7 +240,7 @@ def read_back(images: Tensor, factory) -> Tensor:
 @pytest.mark.parametrize("local_update", [FedSGD(), FedAvg(1, 1, 0.1)], ids=repr)
 def test_the_image_passes_an_honest_architecture_at_half_resolution_or_pooled(factory, local_update):
     test = Photos(size=32)().test
-    batch = Batch(test.images[[0, 40, 80]].double(), torch.tensor([1, 5, 2]))
+    batch = Batch(test.inputs[[0, 40, 80]].double(), torch.tensor([1, 5, 2]))
     for one in (batch[slice(0, 1)], batch):
         found = leak(IdentityConvolutions(), model(factory, (3, 32, 32)), one, local_update=local_update)
         if len(one) > 1 and local_update != FedSGD():
@@ -249,7 +249,7 @@ def test_the_image_passes_an_honest_architecture_at_half_resolution_or_pooled(fa
         assert torch.equal(found.labels, one.labels.sort().values)
         assert found.facts["resolution"] == ("3 x 3" if isinstance(factory, ConvNet) else "16 x 16")
         paired = align(found, one).reconstructions
-        error = (read_back(paired, factory) - arriving(one.images, factory)).abs().max()
+        error = (read_back(paired, factory) - arriving(one.inputs, factory)).abs().max()
         assert float(error) < 1e-4
 
 
@@ -435,7 +435,7 @@ def test_flipped_labels_make_the_small_gradients_of_a_trained_model_large():
     train(module, data.train, Training(steps=300, learning_rate=0.1), generator=seeded(0))
     honest = federation(module)
     flipped = LabelFlip().tamper(honest, data.image_shape)
-    right = (module(data.test.images).argmax(1) == data.test.labels).nonzero().flatten()
+    right = (module(data.test.inputs).argmax(1) == data.test.labels).nonzero().flatten()
     growth = []
     for index in right[:20].tolist():
         victim = data.test[slice(index, index + 1)]
@@ -453,7 +453,7 @@ def test_after_the_flip_the_inner_attack_runs_and_finds_the_image(photos):
     assert quality(found, batch)[0] > 20
     assert torch.equal(found.labels, batch.labels)
     inner = quasi_newton(steps=60)(seen, generator=seeded(0))
-    assert torch.equal(found.images, inner.images)
+    assert torch.equal(found.inputs, inner.inputs)
     assert found.outcome is inner.outcome
 
 

@@ -61,11 +61,11 @@ def test_a_photograph_is_recovered_from_its_update_and_from_no_other(factory, at
     seen = attacked(build(factory, SHAPE, 7, seed=seed), truth, threat_model="honest_but_curious")
     found = quasi_newton(steps=100)(seen, generator=seeded(seed, "attack"))
     assert torch.equal(found.labels, truth.labels)
-    assert psnr(found.images, truth) > at_least
+    assert psnr(found.inputs, truth) > at_least
     # Scored against a photograph that did not make the update, it is as far off as any other photograph.
-    chance = psnr(truth.images, unrelated)
-    assert abs(psnr(found.images, unrelated) - chance) < 1
-    assert psnr(found.images, unrelated) < 15
+    chance = psnr(truth.inputs, unrelated)
+    assert abs(psnr(found.inputs, unrelated) - chance) < 1
+    assert psnr(found.inputs, unrelated) < 15
 
 
 def test_pure_noise_in_place_of_an_update_gives_nothing_away(photos, attacked):
@@ -74,15 +74,15 @@ def test_pure_noise_in_place_of_an_update_gives_nothing_away(photos, attacked):
     noise = {name: torch.randn(p.shape, generator=seeded(1)) for name, p in seen.update.params.items()}
     found = quasi_newton(steps=60)(replace(seen, update=replace(seen.update, params=noise)), generator=seeded(0))
     # Not above what the best constant guess gets.
-    mean = truth.images.mean(dim=(2, 3), keepdim=True).expand_as(truth.images)
-    assert psnr(found.images, truth) < psnr(mean, truth)
+    mean = truth.inputs.mean(dim=(2, 3), keepdim=True).expand_as(truth.inputs)
+    assert psnr(found.inputs, truth) < psnr(mean, truth)
 
 
 def test_several_local_steps_do_not_hide_the_photograph(photos, attacked):
     truth = highlight(photos, 1)
     seen = attacked(build(Compact(width=8), SHAPE, 7, seed=1), truth, local_update=FedAvg(2, 1, 0.01))
     found = quasi_newton(steps=80)(seen, generator=seeded(0))
-    assert psnr(found.images, truth) > 20
+    assert psnr(found.inputs, truth) > 20
 
 
 def test_knowing_the_defence_pays(photos, attacked):
@@ -92,7 +92,7 @@ def test_knowing_the_defence_pays(photos, attacked):
         quasi_newton(steps=80)(attacked(module, truth, threat_model=name, defence=Pruning(0.3)), generator=seeded(0))
         for name in ("honest_but_curious", "unaware")
     )
-    assert psnr(aware.images, truth) > psnr(unaware.images, truth) + 3
+    assert psnr(aware.inputs, truth) > psnr(unaware.inputs, truth) + 3
 
 
 def tiny(attacked, examples, **options):
@@ -126,7 +126,7 @@ def test_what_is_returned_has_the_lowest_loss_the_attacker_could_see(optimiser, 
     )
     ticks: list[Tick] = []
     found = attack(seen, generator=seeded(0), progress=ticks.append)
-    assert found.facts["loss"] == pytest.approx(own_loss(attack, seen, found.images), rel=1e-9)
+    assert found.facts["loss"] == pytest.approx(own_loss(attack, seen, found.inputs), rel=1e-9)
     assert found.facts["loss"] == float(found.loss_trace.min()) == ticks[-1].loss
     if optimiser == RESTLESS:
         assert found.facts["loss"] < float(found.loss_trace[-1])
@@ -165,7 +165,7 @@ def test_a_prior_that_outweighs_the_update_decides(parametrisation, restarts, at
         restarts=restarts,
     )
     found = attack(tiny(attacked, examples), generator=seeded(0))
-    torch.testing.assert_close(found.images, torch.full_like(found.images, 0.3), rtol=0, atol=1e-3)
+    torch.testing.assert_close(found.inputs, torch.full_like(found.inputs, 0.3), rtol=0, atol=1e-3)
 
 
 def test_more_restarts_never_raise_the_loss(attacked, examples):
@@ -199,7 +199,7 @@ def test_an_attack_on_the_truth_itself_stops_at_once(attacked, examples):
     attack = GradientMatching(objective=Euclidean(), parametrisation=Truth(), optimiser=LBFGS(), budget=Budget(steps=9))
     found = attack(seen, generator=seeded(0))
     assert found.outcome is Outcome.CONVERGED
-    assert torch.equal(found.images, truth)
+    assert torch.equal(found.inputs, truth)
     assert found.facts["loss"] == 0
 
 
@@ -228,7 +228,7 @@ def test_pixels_whose_derivative_is_not_finite_stay_and_the_others_move(optimise
     start = attack.parametrisation.start(1, 1, (3, 8, 8), generator=seeded(0))[0]
     found = attack(seen, generator=seeded(0))
     assert bool((start < 0.2).any())
-    assert torch.equal(found.images[start < 0.2], start[start < 0.2])
+    assert torch.equal(found.inputs[start < 0.2], start[start < 0.2])
     assert found.facts["loss"] < 0.5 * float(found.loss_trace[0])
 
 
@@ -249,7 +249,7 @@ def test_a_loss_that_is_not_finite_from_the_start_is_an_outcome_not_an_image(res
     seen = attacked(Exploding(), Batch(batch.images / 5, batch.labels))
     found = quasi_newton(steps=5, restarts=restarts)(seen, generator=seeded(0))
     assert found.outcome is Outcome.NON_FINITE
-    assert found.images is None
+    assert found.inputs is None
     assert torch.equal(found.labels, batch.labels)
 
 

@@ -33,7 +33,7 @@ def update(module: nn.Linear, private: Batch) -> torch.Tensor:
 def residuals(module: nn.Linear, private: Batch) -> torch.Tensor:
     """P - Y: predicted probabilities less the labels, examples by classes."""
     with torch.no_grad():
-        return module(private.images).softmax(1) - nn.functional.one_hot(private.labels, CLASSES)
+        return module(private.inputs).softmax(1) - nn.functional.one_hot(private.labels, CLASSES)
 
 
 def solved(gradient: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
@@ -44,7 +44,7 @@ def solved(gradient: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("labels", [[0], [1, 1, 1], [4, 3, 2, 1, 0, 0, 1]])
 def test_n_times_the_gradient_is_the_images_times_the_errors(labels):
     module, private = layer(), batch(labels)
-    torch.testing.assert_close(len(labels) * update(module, private), private.images.T @ residuals(module, private))
+    torch.testing.assert_close(len(labels) * update(module, private), private.inputs.T @ residuals(module, private))
 
 
 @pytest.mark.parametrize("labels", [[2], [0, 1], [0, 1, 2, 3], [3, 3, 3, 3]])
@@ -52,7 +52,7 @@ def test_fewer_examples_than_classes_are_recovered_exactly_once_their_errors_are
     module, private = layer(), batch(labels)
     errors = residuals(module, private)
     assert torch.linalg.matrix_rank(errors) == len(labels)
-    torch.testing.assert_close(solved(update(module, private), errors), private.images)
+    torch.testing.assert_close(solved(update(module, private), errors), private.inputs)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 0, 1]])
@@ -63,21 +63,21 @@ def test_errors_sum_to_zero_so_as_many_examples_as_classes_are_not_recovered(lab
     found = solved(update(module, private), errors)
     # It explains the update, but it is not the batch.
     torch.testing.assert_close(found.T @ errors, len(labels) * update(module, private))
-    assert (found - private.images).abs().max() > 0.1
+    assert (found - private.inputs).abs().max() > 0.1
 
 
 def test_two_batches_may_have_one_update_when_a_layer_predicts_alike_for_all():
     module, private = layer(blank=True), batch([1, 1, 3])
-    swapped = private.images.clone()
+    swapped = private.inputs.clone()
     apart = 0.1 * torch.ones(PIXELS, dtype=torch.float64)
     swapped[0] += apart
     swapped[1] -= apart  # of one class only the sum is seen
     torch.testing.assert_close(update(module, Batch(swapped, private.labels)), update(module, private))
-    moved = Batch(private.images + apart, private.labels)
+    moved = Batch(private.inputs + apart, private.labels)
     assert not torch.allclose(update(module, moved), update(module, private))
 
 
 def test_a_batch_of_all_classes_may_be_shifted_as_a_whole_when_a_layer_predicts_alike_for_all():
     module, private = layer(blank=True), batch([0, 1, 2, 3, 4])
-    moved = Batch(private.images + 0.1, private.labels)
+    moved = Batch(private.inputs + 0.1, private.labels)
     torch.testing.assert_close(update(module, moved), update(module, private))

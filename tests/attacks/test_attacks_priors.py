@@ -150,7 +150,7 @@ def test_without_statistics_to_compare_with_the_prior_is_never_in_force(module, 
         GradientMatching(priors=priors, optimiser=Adam(0.05), budget=Budget(steps=3))(seen, generator=seeded(0))
         for priors in ((Starting(BatchNormStatistics(1e6), 0.0), TotalVariation()), (TotalVariation(),))
     )
-    assert torch.equal(with_prior.images, without.images)
+    assert torch.equal(with_prior.inputs, without.inputs)
     assert with_prior.facts == without.facts
 
 

@@ -297,7 +297,7 @@ def test_an_interrupted_langevin_run_goes_on_as_it_would_have(attacked, examples
     resumed = attack.search([seen], generator=seeded(1))
     resumed.restore(interrupted.snapshot())
     one, two = whole.run()[0], resumed.run()[0]
-    assert torch.equal(one.images, two.images)
+    assert torch.equal(one.inputs, two.inputs)
     assert torch.equal(one.loss_trace, two.loss_trace)
 
 
@@ -313,7 +313,7 @@ def test_dlg_finds_photograph_and_label_that_nobody_told_it(seed, photos, attack
     found = dlg(steps=150, restarts=2)(seen, generator=seeded(seed))
     assert seen.labels is None
     assert torch.equal(found.labels, truth.labels)
-    assert psnr(found.images, truth) > 20
+    assert psnr(found.inputs, truth) > 20
 
 
 def small_net(seed: int) -> nn.Module:
@@ -335,4 +335,4 @@ def test_exact_batch_norm_statistics_help_grad_inversion(seed, photos, attacked)
     without, with_prior = (
         grad_inversion(seeds=1, bn_weight=weight, steps=60)(seen, generator=seeded(0)) for weight in (0.0, 1.0)
     )
-    assert psnr(with_prior.images, truth) > psnr(without.images, truth) + 0.2
+    assert psnr(with_prior.inputs, truth) > psnr(without.inputs, truth) + 0.2

@@ -68,7 +68,7 @@ def victims(
     return [
         simulate_round(
             federation,
-            Batch(brightness * batch.images, batch.labels),
+            Batch(brightness * batch.inputs, batch.labels),
             threat_model=threat_model,
             defence=lambda local_update: local_update,
             generator=seeded(0),
@@ -85,7 +85,7 @@ def truth(count: int = 1, client: int = 0) -> Batch:
 
 def same(one: Reconstruction, two: Reconstruction) -> bool:
     return (
-        torch.equal(one.images, two.images)
+        torch.equal(one.inputs, two.inputs)
         and torch.equal(one.labels, two.labels)
         and torch.equal(one.loss_trace, two.loss_trace)
         and (one.outcome, one.facts) == (two.outcome, two.facts)
@@ -153,7 +153,7 @@ def test_a_snapshot_does_not_change_while_the_attack_goes_on(name, bits):
 def test_what_has_converged_or_failed_stays_so_when_resumed():
     attack = GradientMatching(objective=Euclidean(), optimiser=LBFGS(), budget=Budget(steps=50))
     for model, outcome in ((COMPACT, Outcome.CONVERGED), (Exploding(), Outcome.NON_FINITE)):
-        start = truth().images if outcome is Outcome.CONVERGED else torch.full((1, *SHAPE), 0.5)
+        start = truth().inputs if outcome is Outcome.CONVERGED else torch.full((1, *SHAPE), 0.5)
         attack = replace(attack, parametrisation=Given(starts=(start,)))
         seen = victims(model, brightness=1.0 if outcome is Outcome.CONVERGED else 0.2)
         ended, again = (attack.search(seen, generator=seeded(0)) for _ in range(2))
@@ -299,7 +299,7 @@ def test_the_iterate_returned_is_the_best_of_the_last_phase(parts, optimiser):
     assert first > 0
     (found,) = search.results()
     assert found.facts["loss"] == float(found.loss_trace[first:].min())
-    assert found.facts["loss"] == pytest.approx(loss_of(attack, seen, found.images, 1.0), rel=1e-9)
+    assert found.facts["loss"] == pytest.approx(loss_of(attack, seen, found.inputs, 1.0), rel=1e-9)
     assert [phase == search._phase(index / 20) for index, phase in enumerate(phases)] == [True] * len(phases)
 
 
@@ -311,7 +311,7 @@ def test_an_earlier_phase_cannot_win_by_having_less_to_explain():
     (seen,) = victims(COMPACT)
     found = attack(seen, generator=seeded(0))
     assert found.facts["loss"] > float(found.loss_trace.min())
-    assert float(found.images.mean()) < 0.2
+    assert float(found.inputs.mean()) < 0.2
 
 
 def test_quasi_newton_begins_anew_when_the_landscape_changes():
@@ -322,7 +322,7 @@ def test_quasi_newton_begins_anew_when_the_landscape_changes():
         budget=Budget(steps=40),
     )
     found = attack(victims(COMPACT)[0], generator=seeded(0))
-    torch.testing.assert_close(found.images, torch.full_like(found.images, 0.4), rtol=0, atol=1e-3)
+    torch.testing.assert_close(found.inputs, torch.full_like(found.inputs, 0.4), rtol=0, atol=1e-3)
 
 
 # What is unknown
@@ -458,9 +458,9 @@ def test_an_image_and_its_unknown_label_are_found_together(model):
     )
     found = attack(seen, generator=seeded(0))
     assert torch.equal(found.labels, truth().labels)
-    assert float((found.images - truth().images).square().mean()) < 1e-3
+    assert float((found.inputs - truth().inputs).square().mean()) < 1e-3
     # The other image, of another label, it does not resemble.
-    assert float((found.images - truth(1, 7).images).square().mean()) > 0.1
+    assert float((found.inputs - truth(1, 7).inputs).square().mean()) > 0.1
 
 
 # Side by side
@@ -506,19 +506,19 @@ def test_victims_attacked_together_get_what_they_get_alone(route, optimiser):
         assert torch.equal(found.labels, alone.labels)
         assert found.outcome is alone.outcome
         torch.testing.assert_close(found.loss_trace, alone.loss_trace, rtol=1e-6, atol=1e-9)
-        torch.testing.assert_close(found.images, alone.images, rtol=0, atol=1e-6)
-    assert not torch.equal(together[0].images, together[1].images)
+        torch.testing.assert_close(found.inputs, alone.inputs, rtol=0, atol=1e-6)
+    assert not torch.equal(together[0].inputs, together[1].inputs)
 
 
 def test_each_victim_has_its_own_outcome():
     seen = victims(COMPACT, clients=2)
-    starts = (truth(1, 0).images, torch.full((1, *SHAPE), 0.5, dtype=torch.float64))
+    starts = (truth(1, 0).inputs, torch.full((1, *SHAPE), 0.5, dtype=torch.float64))
     attack = GradientMatching(
         objective=Euclidean(), parametrisation=Given(starts=starts), optimiser=LBFGS(), budget=Budget(steps=4)
     )
     solved, unsolved = attack.search(seen, generator=seeded(0)).run()
     assert (solved.outcome, unsolved.outcome) == (Outcome.CONVERGED, Outcome.STEPS_EXHAUSTED)
-    assert torch.equal(solved.images, truth(1, 0).images)
+    assert torch.equal(solved.inputs, truth(1, 0).inputs)
 
 
 def test_one_victim_that_explodes_leaves_the_other_alone():
@@ -527,7 +527,7 @@ def test_one_victim_that_explodes_leaves_the_other_alone():
     attack = GradientMatching(parametrisation=Given(starts=starts), optimiser=Adam(1e-3), budget=Budget(steps=5))
     sound, exploded = attack.search(seen, generator=seeded(0)).run()
     assert (sound.outcome, exploded.outcome) == (Outcome.STEPS_EXHAUSTED, Outcome.NON_FINITE)
-    assert exploded.images is None
+    assert exploded.inputs is None
     assert sound.facts["loss"] < float(sound.loss_trace[0])
 
 

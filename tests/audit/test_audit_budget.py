@@ -260,7 +260,7 @@ def test_an_attack_that_is_driven_by_the_audit_ends_as_if_it_were_called(name: s
     driven = run(case, MemoryStore())
     assert called.loss_trace is not None
     assert torch.equal(called.loss_trace, driven.pictures.loss_trace)  # type: ignore[arg-type]
-    assert torch.equal(called.images, driven.pictures.reconstructions)  # type: ignore[arg-type]
+    assert torch.equal(called.inputs, driven.pictures.reconstructions)  # type: ignore[arg-type]
     assert (called.outcome, dict(called.facts)) == (driven.outcome, dict(driven.facts))
 
 

@@ -53,7 +53,7 @@ def batch(labels: torch.Tensor = LABELS, seed: int = 0) -> Batch:
 def cases(attack: Any, threat_model: str = "informed") -> list[Case]:
     return grid(
         Federation(*learner_and_state(model()), FedSGD()),
-        [Round(batch(), batch(torch.tensor([1, 1, 2, 2]), seed=1), batch(LABELS.repeat(3), seed=2).images)],
+        [Round(batch(), batch(torch.tensor([1, 1, 2, 2]), seed=1), batch(LABELS.repeat(3), seed=2).inputs)],
         defences={"none": NoDefence()},
         attacks={"attack": attack},
         threat_model=THREAT_MODELS[threat_model],
@@ -102,7 +102,7 @@ def test_a_record_of_labels_keeps_counts_scores_and_the_guess_and_no_picture() -
 def test_an_attack_on_images_that_failed_keeps_the_originals() -> None:
     record = run_case(cases(Diverged())[0], label_metrics())
     assert record.pictures.originals is not None
-    assert torch.equal(record.pictures.originals, batch().images)
+    assert torch.equal(record.pictures.originals, batch().inputs)
     assert record.restored_counts == COUNTS
 
 
@@ -193,7 +193,7 @@ def test_among_attacks_on_labels_the_one_that_restored_most_comes_first(make_rec
 
 
 def test_an_audit_of_labels_leaves_no_image_behind_and_is_read_again(tmp_path: Path) -> None:
-    result = audit(model(), batch=(batch().images, LABELS), attacks=["idlg_labels"], defences=["none"], out=tmp_path)
+    result = audit(model(), batch=(batch().inputs, LABELS), attacks=["idlg_labels"], defences=["none"], out=tmp_path)
     assert list((tmp_path / "tensors").iterdir()) == []
     again = load_result(tmp_path, standard_metrics())
     assert [row.to_dict() for row in again.rows] == [row.to_dict() for row in result.rows]
@@ -209,7 +209,7 @@ def rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     paths = []
     for number, labels in enumerate((LABELS, torch.tensor([1, 2]))):
         module.zero_grad()
-        nn.functional.cross_entropy(module(batch(labels).images), labels).backward()
+        nn.functional.cross_entropy(module(batch(labels).inputs), labels).backward()
         update = {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
         known: dict[str, Any] = {"labels": labels} if number == 0 else {"num_examples": 2}
         paths.append(str(tmp_path / f"{number}.safetensors"))

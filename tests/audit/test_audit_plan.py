@@ -40,7 +40,7 @@ def prepared() -> Prepared:
 
 def private(case: Case) -> torch.Tensor:
     assert isinstance(case.source, SimulatedUpdate)
-    return case.source.batch.images
+    return case.source.batch.inputs
 
 
 def overlap(left: torch.Tensor, right: torch.Tensor) -> int:
@@ -185,12 +185,12 @@ def test_a_dataset_without_training_images_leaves_the_model_untrained(tmp_path: 
 
 def test_the_crowd_is_of_the_victims_classes_while_there_are_enough() -> None:
     test = Digits()().test
-    truth = Batch(test.images[:1], torch.tensor([3]))
+    truth = Batch(test.inputs[:1], torch.tensor([3]))
     threes = test[test.labels == 3]
     crowd = draw_crowd(test, truth, len(threes) + 5, generator=torch.Generator().manual_seed(0))
     assert crowd is not None
-    assert overlap(crowd[: len(threes)], threes.images) == len(threes)
-    assert overlap(crowd[len(threes) :], threes.images) == 0
+    assert overlap(crowd[: len(threes)], threes.inputs) == len(threes)
+    assert overlap(crowd[len(threes) :], threes.inputs) == 0
     assert draw_crowd(test, truth, 0, generator=torch.Generator()) is None
     assert draw_crowd(test[:0], truth, 5, generator=torch.Generator()) is None
 

@@ -153,8 +153,8 @@ def test_the_search_for_the_truth_finds_it_where_it_is() -> None:
     def remembers(tick: Tick) -> Batch:
         return truth
 
-    for holder in (truth, {"a": [truth.images]}, remembers, truth.images.clone().flatten(), truth.images[:, :, :3]):
-        assert any(shows(tensor, truth.images) for tensor in reachable(holder))
+    for holder in (truth, {"a": [truth.inputs]}, remembers, truth.inputs.clone().flatten(), truth.inputs[:, :, :3]):
+        assert any(shows(tensor, truth.inputs) for tensor in reachable(holder))
 
 
 @pytest.mark.parametrize("threat_model", THREAT_MODELS)
@@ -173,7 +173,7 @@ def test_the_attack_cannot_reach_the_truth(threat_model: str, mode: str, defence
     for observation, _, progress in spy.given:
         assert type(observation) is UpdateObservation
         for tensor in reachable((observation, progress)):
-            for private in (one.truth.images, one.decoy.images, one.distractors):
+            for private in (one.truth.inputs, one.decoy.inputs, one.distractors):
                 assert not shows(tensor, private)
         disclosed = THREAT_MODELS[threat_model].labels
         assert (observation.labels is not None) == disclosed
@@ -196,7 +196,7 @@ def test_the_null_sees_another_update_and_is_scored_against_the_same_truth() -> 
     assert not torch.equal(seen.update.params["1.weight"], seen_null.update.params["1.weight"])
     for record in (real, null):
         assert record.pictures.originals is not None
-        assert torch.equal(record.pictures.originals, one.truth.images)
+        assert torch.equal(record.pictures.originals, one.truth.inputs)
 
 
 def test_a_defence_changes_neither_the_victims_nor_the_start_of_the_attack() -> None:
@@ -332,7 +332,7 @@ def test_whatever_changes_the_result_changes_the_key() -> None:
         "activation": lambda: cases(LinearLayer(), model=mlp(nn.Sigmoid)),
         "loss": lambda: cases(LinearLayer(), loss=multi_margin_loss),
         "images": lambda: cases(LinearLayer(), rounds=[replace(one, truth=other.truth)]),
-        "labels": lambda: cases(LinearLayer(), rounds=[replace(one, truth=Batch(one.truth.images, labels(2)[1:]))]),
+        "labels": lambda: cases(LinearLayer(), rounds=[replace(one, truth=Batch(one.truth.inputs, labels(2)[1:]))]),
         "crowd": lambda: cases(LinearLayer(), rounds=[replace(one, distractors=other.distractors)]),
         "code": lambda: cases(LinearLayer(), model=Halved(0.5)),
         "same code": lambda: cases(LinearLayer(), model=Halved(0.25)),

@@ -81,8 +81,8 @@ class Brightness(nn.Module):
 def test_accuracy_is_the_share_of_examples_classified_correctly() -> None:
     data = points(10)
     assert accuracy(Brightness(), data) == 1.0
-    assert accuracy(Brightness(), Batch(data.images, 1 - data.labels)) == 0.0
-    half = Batch(data.images, torch.cat((data.labels[:5], 1 - data.labels[5:])))
+    assert accuracy(Brightness(), Batch(data.inputs, 1 - data.labels)) == 0.0
+    half = Batch(data.inputs, torch.cat((data.labels[:5], 1 - data.labels[5:])))
     assert accuracy(Brightness(), half) == 0.5
     assert accuracy(Brightness(), half, block=3) == 0.5
     assert math.isnan(accuracy(Brightness(), data[:0]))

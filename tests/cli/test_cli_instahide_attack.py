@@ -52,7 +52,7 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("others") / "others.npz"
-    np.savez(path, images=pictures(200, first=300).images.numpy())
+    np.savez(path, images=pictures(200, first=300).inputs.numpy())
     return path
 
 
@@ -145,7 +145,7 @@ def test_what_the_attacker_is_told_is_in_the_ledger() -> None:
 
 
 def test_public_images_of_mixup_are_named_and_taken_out(command: Command, tmp_path: Path, others: Path) -> None:
-    public = pictures(60, first=100).images
+    public = pictures(60, first=100).inputs
     published, kept = challenge(tmp_path, Mixup(3, public=2), public)
     write_tensors(tmp_path / "public.safetensors", {"images": public})
     words = ("--public", tmp_path / "public.safetensors", "--auxiliary", others, "--secret", kept, "--json")
@@ -163,7 +163,7 @@ def test_public_images_of_mixup_are_named_and_taken_out(command: Command, tmp_pa
 
 @pytest.mark.parametrize("scheme", [Mixup(3, public=2), CrossDataset(3, private=1, least_private=0.0)])
 def test_public_images_that_were_moved_are_named_when_every_alignment_is_tried(scheme: Scheme) -> None:
-    public, own = pictures(40, first=100).images, pictures(200, first=300).images
+    public, own = pictures(40, first=100).inputs, pictures(200, first=300).inputs
     moved = Cropping()(public, generator=seeded(0, "crops"))
     keys = SeededKeys(seeded(0, "mask"))
     encoded, secret = encrypt(scheme, pictures(PRIVATE), classes=CLASSES, public=moved, copies=3, keys=keys)
@@ -215,10 +215,10 @@ def test_the_demasked_encodings_are_the_mixtures_themselves() -> None:
     keys = SeededKeys(seeded(0, "mask"))
     private = pictures(PRIVATE)
     encoded, secret = encrypt(InsideDataset(2), private, classes=CLASSES, copies=COPIES, keys=keys)
-    others = pictures(100, first=300).images
+    others = pictures(100, first=300).inputs
     seen = EncodingObservation(encoded, 2, 2, num_private=PRIVATE, auxiliary=others)
     found = recover("clustering", seen, generator=seeded(0, "attack"))
-    mixtures = secret.mixing.mix(private.images)
+    mixtures = secret.mixing.mix(private.inputs)
     shown = found.coefficients.argmax(dim=0)
     wrong = ((found.demasked - mixtures[shown]).abs() > 1e-3).double().mean()
     assert float(wrong) < 0.01

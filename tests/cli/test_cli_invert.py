@@ -30,7 +30,7 @@ def file(recorded: RecordedRound) -> Path:
 
 @pytest.fixture
 def truth_file(truth: Batch) -> Path:
-    np.savez("truth.npz", images=truth.images.numpy(), labels=truth.labels.numpy())
+    np.savez("truth.npz", images=truth.inputs.numpy(), labels=truth.labels.numpy())
     return Path("truth.npz")
 
 
@@ -52,7 +52,7 @@ def test_a_recorded_round_of_an_mlp_gives_back_its_image_as_a_file(
     ]
     with Image.open("out/image_000.png") as image:
         pixels = np.asarray(image)
-    assert np.array_equal(pixels, (truth.images[0, 0] * 255).round().byte().numpy())
+    assert np.array_equal(pixels, (truth.inputs[0, 0] * 255).round().byte().numpy())
 
 
 def test_with_the_truth_the_recovery_is_scored_beside_its_null(
@@ -281,7 +281,7 @@ def test_a_model_that_names_no_factory_is_refused(refuses: Callable[..., None], 
 
 
 def test_a_truth_of_another_update_is_refused(refuses: Callable[..., None], file: Path, truth: Batch) -> None:
-    pixels, labels = truth.images.numpy(), truth.labels.numpy()
+    pixels, labels = truth.inputs.numpy(), truth.labels.numpy()
     bad: dict[str, tuple[dict[str, Any], str]] = {
         "wide.npz": ({"images": np.zeros((1, 9, 9), np.uint8), "labels": labels}, "(1, 9, 9)"),
         "colour.npz": ({"images": np.zeros((1, 8, 8, 3), np.uint8), "labels": labels}, "(3, 8, 8)"),

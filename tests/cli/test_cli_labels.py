@@ -25,7 +25,7 @@ def file(recorded: RecordedRound) -> Path:
 
 @pytest.fixture
 def truth_file(truth: Batch) -> Path:
-    np.savez("truth.npz", images=truth.images.numpy(), labels=truth.labels.numpy())
+    np.savez("truth.npz", images=truth.inputs.numpy(), labels=truth.labels.numpy())
     return Path("truth.npz")
 
 

@@ -84,7 +84,7 @@ def test_images_are_pixels_of_the_right_shape_or_their_absence_is_explained(
     attack, client, threat_model, dtype, attacked
 ):
     module, batch, mode = client
-    batch = replace(batch, images=batch.images.to(dtype))
+    batch = replace(batch, inputs=batch.inputs.to(dtype))
     found = attack(attacked(module.to(dtype), batch, threat_model=threat_model, mode=mode), generator=seeded(0))
     assert isinstance(found.outcome, Outcome)
     if found.images is None:

@@ -209,7 +209,7 @@ def test_what_an_adaptive_attacker_predicts_of_the_encoding_is_what_is_sent(name
     generator = seeded(0)
     torch.randint(2**62, (), generator=generator)  # the draw that seeds the client's dropout
     encoding = defended.encode(LEARNER, STATE, batch, generator=generator).batch
-    assert not torch.equal(encoding.images, batch.images)
+    assert not torch.equal(encoding.inputs, batch.images)
     assert equal(defended.expected(LEARNER, STATE, encoding, observed={}), sent(build_defence(STRONG[name]), batch))
 
 

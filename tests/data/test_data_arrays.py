@@ -45,8 +45,8 @@ def test_every_layout_and_type_gives_the_same_pixels(tmp_path: Path, images: np.
     dataset = Npz("data.npz")(save(tmp_path, images=images))
     assert dataset.name == "data"
     # One class: images 0 and 5 are the first and the fifth after it.
-    assert np.array_equal(bytes_of(dataset.test.images), expected[[0, 5]])
-    assert np.array_equal(bytes_of(dataset.train.images), np.delete(expected, [0, 5], axis=0))
+    assert np.array_equal(bytes_of(dataset.test.inputs), expected[[0, 5]])
+    assert np.array_equal(bytes_of(dataset.train.inputs), np.delete(expected, [0, 5], axis=0))
     assert dataset.class_names == ("0",)
 
 
@@ -67,8 +67,8 @@ def test_subjects_are_numbered_in_sorted_order(tmp_path: Path, subject: np.ndarr
 def test_test_arrays_are_the_test_split(tmp_path: Path) -> None:
     root = save(tmp_path, images=GREY, labels=CLASSES, test_images=GREY[:3], test_labels=[2, 0, 1])
     dataset = Npz("data.npz")(root)
-    assert np.array_equal(bytes_of(dataset.train.images), GREY[:, None])
-    assert np.array_equal(bytes_of(dataset.test.images), GREY[:3, None])
+    assert np.array_equal(bytes_of(dataset.train.inputs), GREY[:, None])
+    assert np.array_equal(bytes_of(dataset.test.inputs), GREY[:3, None])
     assert dataset.test.labels.tolist() == [2, 0, 1]
     assert dataset.num_classes == 3
 

@@ -25,14 +25,14 @@ def test_cifar10_survives_the_round_trip_from_either_folder(tmp_path: Path, fold
     dataset = Cifar10()(tmp_path)
     assert dataset.test.labels.tolist() == [3, 9, 0]
     assert dataset.train.labels.tolist() == [1, 2, 7]
-    assert torch.equal((dataset.test.images * 255).round().byte().flatten(1), torch.from_numpy(PIXELS[:3]))
+    assert torch.equal((dataset.test.inputs * 255).round().byte().flatten(1), torch.from_numpy(PIXELS[:3]))
     assert dataset.image_shape == (3, 32, 32)
 
 
 def test_without_training_files_the_train_split_is_empty(tmp_path: Path) -> None:
     write(tmp_path / "test_batch.bin", [[3]])
     train = Cifar10()(tmp_path).train
-    assert train.images.shape == (0, 3, 32, 32)
+    assert train.inputs.shape == (0, 3, 32, 32)
     assert train.labels.dtype == torch.int64
 
 
@@ -49,7 +49,7 @@ def test_cifar100_reads_the_coarse_label_first_and_the_fine_label_second(tmp_pat
     fine, coarse = Cifar100()(tmp_path), Cifar100(coarse=True)(tmp_path)
     assert (fine.test.labels.tolist(), fine.train.labels.tolist(), fine.num_classes) == ([99, 7], [2], 100)
     assert (coarse.test.labels.tolist(), coarse.train.labels.tolist(), coarse.num_classes) == ([19, 4], [1], 20)
-    assert torch.equal(fine.test.images, coarse.test.images)
+    assert torch.equal(fine.test.inputs, coarse.test.inputs)
 
 
 def test_classes_are_named_by_the_text_file_or_else_by_number(tmp_path: Path) -> None:

@@ -113,6 +113,6 @@ def test_the_rank_counts_earlier_entries_with_the_same_label(labels: list[int]) 
 def test_the_split_tests_a_fifth_of_each_class_rounded_up(labels: list[int]) -> None:
     numbered = Batch(torch.arange(len(labels)).view(-1, 1, 1, 1), torch.tensor(labels))
     train, test = split_every_fifth(numbered)
-    assert sorted([*train.images.flatten().tolist(), *test.images.flatten().tolist()]) == list(range(len(labels)))
+    assert sorted([*train.inputs.flatten().tolist(), *test.inputs.flatten().tolist()]) == list(range(len(labels)))
     for label in set(labels):
         assert int((test.labels == label).sum()) == -(-labels.count(label) // 5)

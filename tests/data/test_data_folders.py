@@ -50,20 +50,20 @@ def test_a_flat_folder_is_one_class_per_file_and_all_test(tmp_path: Path) -> Non
     dataset = ImageFolder("flat")(tmp_path)
     assert dataset.class_names == ("C.png", "a.jpg", "b.png")
     assert dataset.test.labels.tolist() == [0, 1, 2]
-    assert dataset.train.images.shape == (0, 3, 32, 32)
+    assert dataset.train.inputs.shape == (0, 3, 32, 32)
 
 
 def test_the_centre_square_is_kept_and_its_blocks_are_averaged(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 14, 3), np.uint8)
     save(tmp_path / "f" / "wide.png", Image.fromarray(pixels))
-    image = ImageFolder("f", size=4)(tmp_path).test.images[0].permute(1, 2, 0).numpy() * 255
+    image = ImageFolder("f", size=4)(tmp_path).test.inputs[0].permute(1, 2, 0).numpy() * 255
     expected = pixels[:, 3:11].reshape(4, 2, 4, 2, 3).mean(axis=(1, 3))
     assert np.abs(image - expected).max() <= 1
 
 
 def test_greyscale_has_one_channel_of_luma(tmp_path: Path) -> None:
     save(tmp_path / "f" / "red.png", Image.new("RGB", (5, 5), (255, 0, 0)))
-    images = ImageFolder("f", size=5, greyscale=True)(tmp_path).test.images
+    images = ImageFolder("f", size=5, greyscale=True)(tmp_path).test.inputs
     assert images.shape == (1, 1, 5, 5)
     assert torch.allclose(images, torch.tensor(76 / 255))
 
@@ -75,7 +75,7 @@ def test_a_photograph_taken_sideways_is_turned_upright(tmp_path: Path) -> None:
     exif[0x0112] = 6  # the camera's top is the picture's right
     (tmp_path / "f").mkdir()
     upright.rotate(90).save(tmp_path / "f" / "phone.png", exif=exif)
-    image = ImageFolder("f", size=4)(tmp_path).test.images[0]
+    image = ImageFolder("f", size=4)(tmp_path).test.inputs[0]
     assert image[:, :2].min() == 1
     assert image[:, 2:].max() == 0
 

@@ -41,12 +41,12 @@ def test_mnist_survives_the_round_trip_from_every_folder_plain_or_gzipped(
     assert dataset.image_shape == (1, 28, 28)
     assert dataset.test.labels.tolist() == [7, 0, 9]
     assert dataset.train.labels.tolist() == [7, 0]
-    assert torch.equal((dataset.test.images * 255).round().byte()[:, 0], torch.from_numpy(IMAGES))
+    assert torch.equal((dataset.test.inputs * 255).round().byte()[:, 0], torch.from_numpy(IMAGES))
 
 
 def test_without_training_files_the_train_split_is_empty(tmp_path: Path) -> None:
     write(tmp_path, "t10k")
-    assert Mnist()(tmp_path).train.images.shape == (0, 1, 28, 28)
+    assert Mnist()(tmp_path).train.inputs.shape == (0, 1, 28, 28)
 
 
 @pytest.mark.parametrize("missing", ["train-labels-idx1-ubyte", "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])

@@ -124,7 +124,7 @@ def test_plain_sky_and_its_gradient_are_left_out_but_a_mast_is_not() -> None:
 
 def test_no_crop_is_uniform(dataset: Dataset) -> None:
     for batch in (dataset.train, dataset.test):
-        assert batch.images.mean(dim=1).flatten(1).std(dim=1).min() > 0.007
+        assert batch.inputs.mean(dim=1).flatten(1).std(dim=1).min() > 0.007
 
 
 @pytest.mark.parametrize("size", [8, 33, 100])
@@ -137,9 +137,9 @@ def test_every_size_and_greyscale_cut_the_same_windows(dataset: Dataset, size: i
     assert other.highlights == dataset.highlights
     # The means agree but for rounding to bytes and the unequal boxes of an uneven ratio.
     luma = torch.tensor([0.299, 0.587, 0.114])
-    means = dataset.test.images.mean(dim=(2, 3))
+    means = dataset.test.inputs.mean(dim=(2, 3))
     expected = (means @ luma)[:, None] if greyscale else means
-    assert torch.allclose(other.test.images.mean(dim=(2, 3)), expected, atol=0.02)
+    assert torch.allclose(other.test.inputs.mean(dim=(2, 3)), expected, atol=0.02)
 
 
 def test_the_largest_crops_can_be_cut() -> None:
@@ -189,7 +189,7 @@ def test_reference_images_are_a_function_of_the_seed() -> None:
 
 
 def test_square_reference_images_are_crops_of_the_data_set(dataset: Dataset) -> None:
-    crops = {image.numpy().tobytes() for batch in (dataset.train, dataset.test) for image in batch.images}
+    crops = {image.numpy().tobytes() for batch in (dataset.train, dataset.test) for image in batch.inputs}
     references = {image.numpy().tobytes() for image in reference_images((3, 32, 32), 1232, generator=seeded(0))}
     assert references == crops
 

@@ -64,10 +64,10 @@ every_source = pytest.mark.parametrize("source", [*EMBEDDED, *ON_DISK], ids=repr
 def test_images_are_float32_pixels_and_labels_are_int64_classes(source: DataSource, root: Path) -> None:
     dataset = source(root)
     for batch in (dataset.train, dataset.test):
-        assert batch.images.dtype == torch.float32
-        assert batch.images.is_contiguous()
-        assert batch.images.shape[1:] == dataset.image_shape
-        assert 0 <= float(batch.images.min()) < float(batch.images.max()) <= 1
+        assert batch.inputs.dtype == torch.float32
+        assert batch.inputs.is_contiguous()
+        assert batch.inputs.shape[1:] == dataset.image_shape
+        assert 0 <= float(batch.inputs.min()) < float(batch.inputs.max()) <= 1
         assert batch.labels.dtype == torch.int64
 
 
@@ -83,7 +83,7 @@ def test_reading_twice_gives_the_same_data(source: DataSource, root: Path) -> No
     first, second = source(root), source(root)
     assert first.class_names == second.class_names
     for left, right in ((first.train, second.train), (first.test, second.test)):
-        assert torch.equal(left.images, right.images)
+        assert torch.equal(left.inputs, right.inputs)
         assert torch.equal(left.labels, right.labels)
 
 
@@ -122,4 +122,4 @@ def test_the_digits_are_split_after_four_fifths() -> None:
     digits = Digits()()
     assert (len(digits.train), len(digits.test)) == (1438, 359)  # 1,797 in all, as scikit-learn documents
     assert digits.image_shape == (1, 8, 8)
-    assert set((digits.test.images * 16).flatten().tolist()) == set(range(17))
+    assert set((digits.test.inputs * 16).flatten().tolist()) == set(range(17))

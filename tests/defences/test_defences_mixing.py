@@ -72,7 +72,7 @@ def test_images_and_labels_are_mixed_alike(mixer, examples):
     matrix = found.mixing.matrix(5)
     torch.testing.assert_close(found.batch.labels, matrix @ one_hot(batch.labels, 5).double())
     mixture = torch.einsum("tn,nchw->tchw", matrix, batch.images)
-    seen = found.batch.images
+    seen = found.batch.inputs
     if mixer.flips_signs:
         torch.testing.assert_close((seen - 0.5).abs(), (mixture - 0.5).abs())
     else:
@@ -88,11 +88,11 @@ def test_class_probabilities_are_mixed_as_they_are(examples):
 
 def test_a_mask_flips_half_of_the_pixels_each_channel_for_itself(examples):
     batch = examples(16, SHAPE, dtype=torch.float64)
-    flipped = mixed(InstaHide(2), batch).batch.images != mixed(InstaHide(2, flip=0.0), batch).batch.images
+    flipped = mixed(InstaHide(2), batch).batch.inputs != mixed(InstaHide(2, flip=0.0), batch).batch.inputs
     count = flipped.numel()
     assert abs(float(flipped.double().mean()) - 0.5) < 4 * 0.5 / count**0.5
     assert not torch.equal(flipped[:, 0], flipped[:, 1])
-    assert torch.equal(mixed(InstaHide(2, flip=0.0), batch).batch.images, mixed(MixUp(2), batch).batch.images)
+    assert torch.equal(mixed(InstaHide(2, flip=0.0), batch).batch.inputs, mixed(MixUp(2), batch).batch.inputs)
 
 
 @pytest.mark.parametrize("mixer", MIXERS, ids=repr)
@@ -120,7 +120,7 @@ def test_exact_statistics_are_those_of_what_the_client_trained_on(examples, atta
     learner, state = learner_and_state(module, mode="train")
     encodings = MixUp(3).mix(batch, classes=5, generator=client_stream()).batch
     seen = attacked(module, batch, threat_model="strongest", defence=MixUp(3), mode="train").batch_norm.statistics
-    for name, mean in learner.batch_statistics(state, encodings.images).mean.items():
+    for name, mean in learner.batch_statistics(state, encodings.inputs).mean.items():
         assert torch.equal(seen.mean[name], mean)
 
 
@@ -155,12 +155,12 @@ def test_a_batch_smaller_than_k_is_mixed_with_the_clients_other_images(mixer, co
     assert found.mixing.indices[:, 0].tolist() == list(range(count))
     assert all(len(set(row)) == 4 for row in found.mixing.indices.tolist())
     mixture = torch.einsum("tn,nchw->tchw", matrix, everything)
-    torch.testing.assert_close((found.batch.images - 0.5).abs(), (mixture - 0.5).abs())
+    torch.testing.assert_close((found.batch.inputs - 0.5).abs(), (mixture - 0.5).abs())
     labels = torch.cat([batch.labels, others.labels])
     torch.testing.assert_close(found.batch.labels, matrix @ one_hot(labels, 5).double())
     # A batch that is large enough is mixed of itself, whatever else the client has.
     large = examples(4, SHAPE, dtype=torch.float64)
-    assert torch.equal(mixed(mixer, replace(large, others=others)).batch.images, mixed(mixer, large).batch.images)
+    assert torch.equal(mixed(mixer, replace(large, others=others)).batch.inputs, mixed(mixer, large).batch.inputs)
 
 
 def test_what_is_attacked_of_a_lone_image_is_one_encoding_and_none_of_the_other_images(examples, attacked, reachable):
@@ -173,7 +173,7 @@ def test_what_is_attacked_of_a_lone_image_is_one_encoding_and_none_of_the_other_
     learner, state = learner_and_state(module)
     for name, tensor in FedSGD().compute(learner, state, encoding.batch).items():
         assert torch.equal(seen.update.params[name], tensor)
-    private = [*batch.images, *others.images, *encoding.batch.images]
+    private = [*batch.images, *others.images, *encoding.batch.inputs]
     tensors = [tensor for tensor in reachable(seen).values() if not tensor.is_meta and tensor.shape[-3:] == SHAPE]
     assert not any(
         torch.equal(one, secret) for tensor in tensors for one in tensor.view(-1, *SHAPE) for secret in private
@@ -225,7 +225,7 @@ def test_mixing_twice_is_one_mixing_by_the_product_of_the_matrices(examples):
     batch = examples(5, SHAPE, dtype=torch.float64)
     learner, state = learner_and_state(build(Compact(width=3), SHAPE, 5, seed=0).double())
     twice = chain(MixUp(2), MixUp(3))(FedSGD()).encode(learner, state, batch, generator=seeded(0))
-    torch.testing.assert_close(twice.batch.images, twice.mixing.mix(batch.images))
+    torch.testing.assert_close(twice.batch.inputs, twice.mixing.mix(batch.images))
     first, second = (mixed(MixUp(k), examples(4, SHAPE)).mixing for k in (2, 3))
     torch.testing.assert_close(first.then(second).matrix(4), second.matrix(4) @ first.matrix(4))
     # Signs in between are in nobody's matrix.
@@ -238,7 +238,7 @@ def test_clients_behind_an_aggregate_mix_their_own_images(examples):
     learner, state = learner_and_state(build(Compact(width=3), SHAPE, 5, seed=0).double())
     client = chain(MixUp(2), SecureAggregation(3))(FedSGD())
     found = client.encode(learner, state, batch, generator=seeded(0))
-    torch.testing.assert_close(found.batch.images, found.mixing.mix(batch.images))
+    torch.testing.assert_close(found.batch.inputs, found.mixing.mix(batch.images))
     assert (found.mixing.indices // 2).tolist() == [[c, c] for c in (0, 0, 1, 1, 2, 2)]
     assert stacked([found.mixing, found.mixing]).matrix(6).shape == (12, 6)
 
@@ -259,7 +259,7 @@ def test_cross_dataset_encodings_are_the_batch_and_public_images_with_labels_of_
     assert float(own.min()) >= 0.3
     torch.testing.assert_close(found.batch.labels, found.mixing.mix(one_hot(batch.labels, 5).double()))
     mixture = found.mixing.mix(batch.images) + (1 - own).view(-1, 1, 1, 1)
-    torch.testing.assert_close((found.batch.images - 0.5).abs(), (mixture - 0.5).abs())
+    torch.testing.assert_close((found.batch.inputs - 0.5).abs(), (mixture - 0.5).abs())
     assert found.mixing.signed
     assert found.mixing.indices[:, 0].tolist() == list(range(5))
 
@@ -268,5 +268,5 @@ def test_cross_dataset_without_its_public_images_is_refused(examples):
     with pytest.raises(InvalidCase, match="name their file in its option `public`"):
         mixed(CrossInstaHide(4), examples(5, SHAPE))
     assert torch.equal(
-        mixed(CrossInstaHide(2), examples(5, SHAPE)).batch.images, mixed(InstaHide(2), examples(5, SHAPE)).batch.images
+        mixed(CrossInstaHide(2), examples(5, SHAPE)).batch.inputs, mixed(InstaHide(2), examples(5, SHAPE)).batch.inputs
     )

@@ -82,7 +82,7 @@ def test_public_images_are_published_with_the_challenge(tmp_path):
 
 
 def test_the_originals_in_any_order_get_full_marks(made, tmp_path):
-    found = grade(submit(tmp_path, hidden().images.flip(0)), made[1])
+    found = grade(submit(tmp_path, hidden().inputs.flip(0)), made[1])
     assert found.psnr.tolist() == [200.0] * 5
     assert found.identification.tolist() == [1.0] * 5
     row = found.to_dict()
@@ -91,7 +91,7 @@ def test_the_originals_in_any_order_get_full_marks(made, tmp_path):
 
 
 def test_the_null_scores_what_was_submitted_against_another_image(made, tmp_path):
-    images = hidden().images
+    images = hidden().inputs
     found = grade(submit(tmp_path, images.flip(0)), made[1], decoys=torch.rand(50, *SHAPE, generator=seeded(4)))
     other = Comparison(images.roll(1, dims=0), images, None, torch.zeros(5), None)
     torch.testing.assert_close(found.null["ssim"], SSIM()(other))
@@ -104,15 +104,15 @@ def test_the_null_scores_what_was_submitted_against_another_image(made, tmp_path
 def test_a_single_private_image_has_no_other_to_be_the_null(tmp_path):
     folders = tmp_path / "published", tmp_path / "kept"
     make_challenge(*folders, InsideDataset(1, largest=1.0), hidden(1), classes=4, copies=2, keys=SecureKeys())
-    row = grade(submit(tmp_path, hidden(1).images), folders[1]).to_dict()
+    row = grade(submit(tmp_path, hidden(1).inputs), folders[1]).to_dict()
     assert row["psnr_null"] is None
     assert row["psnr"] == 200
 
 
 def test_a_submission_of_one_image_is_matched_once(made, tmp_path):
-    row = grade(submit(tmp_path, hidden().images[:1].expand(5, -1, -1, -1)), made[1]).to_dict()
+    row = grade(submit(tmp_path, hidden().inputs[:1].expand(5, -1, -1, -1)), made[1]).to_dict()
     assert row["identification"] == pytest.approx(1 / 5)
-    few = grade(submit(tmp_path, hidden().images[2:4]), made[1])
+    few = grade(submit(tmp_path, hidden().inputs[2:4]), made[1])
     assert few.psnr.isnan().tolist() == [True, True, False, False, True]
     assert few.to_dict()["identification"] == pytest.approx(2 / 5)
     assert few.to_dict()["psnr"] == 200
@@ -121,13 +121,13 @@ def test_a_submission_of_one_image_is_matched_once(made, tmp_path):
 def test_the_best_ssim_is_that_of_the_metric(made, tmp_path):
     images = torch.rand(4, *SHAPE, generator=seeded(3))
     found = grade(submit(tmp_path, images), made[1])
-    for row, original in enumerate(hidden().images):
+    for row, original in enumerate(hidden().inputs):
         pairs = Comparison(original.expand_as(images), images, None, torch.zeros(4), None)
         assert float(found.best_ssim[row]) == pytest.approx(float(SSIM()(pairs).max()), abs=1e-6)
 
 
 def test_decoys_are_what_a_recovered_image_must_be_told_from(made, tmp_path):
-    images = hidden().images
+    images = hidden().inputs
     noisy = (images + 0.05 * torch.randn(images.shape, generator=seeded(0))).clamp(0, 1)
     far, near = torch.rand(50, *SHAPE, generator=seeded(4)), (images + noisy) / 2
     found = grade(submit(tmp_path, noisy), made[1], decoys=far)
@@ -137,7 +137,7 @@ def test_decoys_are_what_a_recovered_image_must_be_told_from(made, tmp_path):
 
 
 def test_an_npz_of_bytes_is_a_submission_too(made, tmp_path):
-    np.savez(tmp_path / "s.npz", images=(hidden().images * 255).round().to(torch.uint8).numpy())
+    np.savez(tmp_path / "s.npz", images=(hidden().inputs * 255).round().to(torch.uint8).numpy())
     assert grade(tmp_path / "s.npz", made[1]).to_dict()["psnr"] > 50
 
 
@@ -155,9 +155,9 @@ def test_files_that_do_not_fit_are_refused(made, tmp_path):
     with pytest.raises(InvalidFile, match="submit n c h w of that size"):
         grade(submit(tmp_path, torch.rand(2, 3, 8, 8)), secret)
     with pytest.raises(InvalidFile, match=r"neither bytes nor floats in \[0, 1\]"):
-        grade(submit(tmp_path, hidden().images * 3), secret)
+        grade(submit(tmp_path, hidden().inputs * 3), secret)
     with pytest.raises(InvalidFile, match=r"secret\.safetensors"):
-        grade(submit(tmp_path, hidden().images), folder)
+        grade(submit(tmp_path, hidden().inputs), folder)
     with pytest.raises(InvalidFile, match="name the folder of a challenge"):
         read_challenge(secret)
     tensors, _ = read_tensors(folder / "encodings.safetensors")

@@ -100,17 +100,17 @@ def leakage(metric: Metric, scores: Tensor) -> Tensor:
 
 
 def test_truth_against_itself_is_the_extreme(metric: Metric) -> None:
-    own = metric(compare(TRUTH.images, TRUTH.labels))
+    own = metric(compare(TRUTH.inputs, TRUTH.labels))
     assert torch.allclose(own, torch.full_like(own, EXTREMES[metric.name]), rtol=0, atol=1e-12)
-    for other in (PATCHES[20:28], torch.zeros_like(TRUTH.images), TRUTH.images + 0.01, 1 - TRUTH.images):
+    for other in (PATCHES[20:28], torch.zeros_like(TRUTH.inputs), TRUTH.inputs + 0.01, 1 - TRUTH.inputs):
         scores = metric(compare(other, TRUTH.labels.flip(0) + 1))
         assert (leakage(metric, scores) <= leakage(metric, own)).all()
 
 
 def test_more_noise_is_never_leakier(image_metric: Metric) -> None:
-    noise = torch.randn(TRUTH.images.shape, generator=torch.Generator().manual_seed(1))
+    noise = torch.randn(TRUTH.inputs.shape, generator=torch.Generator().manual_seed(1))
     means = [
-        leakage(image_metric, image_metric(_paired(TRUTH.images + level * noise))).mean()
+        leakage(image_metric, image_metric(_paired(TRUTH.inputs + level * noise))).mean()
         for level in (0.0, 0.03, 0.1, 0.3, 1.0, 30.0)
     ]
     assert means == sorted(means, reverse=True)
@@ -118,12 +118,12 @@ def test_more_noise_is_never_leakier(image_metric: Metric) -> None:
 
 
 def _paired(images: Tensor) -> Comparison:
-    return Comparison(TRUTH.images, images, DISTRACTORS, TRUTH.labels, None)
+    return Comparison(TRUTH.inputs, images, DISTRACTORS, TRUTH.labels, None)
 
 
 @pytest.mark.parametrize("order", [[7, 6, 5, 4, 3, 2, 1, 0], [1, 2, 0, 3, 6, 4, 7, 5]])
 def test_permuting_a_reconstruction_changes_no_score(metric: Metric, order: list[int]) -> None:
-    guess = (TRUTH.images + PATCHES[30:38]) / 2
+    guess = (TRUTH.inputs + PATCHES[30:38]) / 2
     restored = torch.tensor([0, 0, 0, 1, 2, 2, 3, 9])
     expected = metric(compare(guess, restored))
     assert torch.equal(metric(compare(guess[order], restored[order])), expected)
@@ -134,13 +134,13 @@ def test_missing_is_nan_never_zero(metric: Metric) -> None:
 
 
 def test_only_the_missing_rows_are_nan(image_metric: Metric) -> None:
-    scores = image_metric(compare(TRUTH.images[2:5]))
+    scores = image_metric(compare(TRUTH.inputs[2:5]))
     assert scores.isnan().tolist() == [True, True, False, False, False, True, True, True]
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_a_row_with_a_non_finite_pixel_is_not_scored(image_metric: Metric, bad: float) -> None:
-    images = TRUTH.images.clone()
+    images = TRUTH.inputs.clone()
     images[3, 0, 0, 0] = bad
     assert image_metric(_paired(images)).isnan().nonzero().flatten().tolist() == [3]
 
@@ -148,23 +148,23 @@ def test_a_row_with_a_non_finite_pixel_is_not_scored(image_metric: Metric, bad: 
 def test_a_row_is_scored_the_same_alone_and_in_a_batch(image_metric: Metric) -> None:
     if isinstance(image_metric, AffinePSNR):
         pytest.skip("its fit is of the whole batch")
-    guess = TRUTH.images + 0.1 * PATCHES[30:38]
+    guess = TRUTH.inputs + 0.1 * PATCHES[30:38]
     together = image_metric(_paired(guess))
     for row in (0, 7):
         one = slice(row, row + 1)
-        alone = image_metric(Comparison(TRUTH.images[one], guess[one], DISTRACTORS, TRUTH.labels[one], None))
+        alone = image_metric(Comparison(TRUTH.inputs[one], guess[one], DISTRACTORS, TRUTH.labels[one], None))
         assert torch.allclose(alone, together[one], rtol=1e-5)
 
 
 def test_scores_are_float64_one_per_private_example_or_one_per_batch(metric: Metric) -> None:
-    scores = metric(compare(TRUTH.images[:3], TRUTH.labels))
+    scores = metric(compare(TRUTH.inputs[:3], TRUTH.labels))
     assert scores.dtype == torch.float64
     assert scores.shape == ((1,) if metric.name in PER_BATCH else (8,))
     assert metric(compare(None)).shape == scores.shape
 
 
 def test_an_empty_batch_has_no_scores_per_example(metric: Metric) -> None:
-    empty = compare(TRUTH.images, TRUTH.labels, truth=TRUTH[:0])
+    empty = compare(TRUTH.inputs, TRUTH.labels, truth=TRUTH[:0])
     assert metric(empty).shape == ((1,) if metric.name in PER_BATCH else (0,))
 
 

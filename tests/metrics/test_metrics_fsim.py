@@ -13,7 +13,7 @@ from leakgauge.data import Photos
 from leakgauge.metrics import FSIM, Comparison
 from leakgauge.metrics.fsim import phase_congruency
 
-PHOTOS = Photos()(None).test.images[:4].double()
+PHOTOS = Photos()(None).test.inputs[:4].double()
 
 # By piq 0.8.0 (which takes the lower of two middle values for the median where the published code takes their mean, so
 # even sizes differ by some 1e-4): the first four embedded photographs against another version of themselves.

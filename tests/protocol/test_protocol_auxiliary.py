@@ -75,8 +75,8 @@ def test_nothing_of_the_private_batch_is_in_what_a_plan_gives_the_attacker():
         auxiliary, private = case.source.observe().auxiliary, (case.source.batch, case.truth)
         assert len(auxiliary) == 500
         assert FACT in case.ledger
-        for image in torch.cat([batch.images for batch in private]):
-            assert not (auxiliary.images == image).flatten(1).all(dim=1).any()
+        for image in torch.cat([batch.inputs for batch in private]):
+            assert not (auxiliary.inputs == image).flatten(1).all(dim=1).any()
 
 
 def test_other_images_make_another_case(examples):

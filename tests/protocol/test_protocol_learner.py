@@ -41,7 +41,7 @@ class Tied(nn.Module):
 def gradient_of_the_module(module: nn.Module, batch: Batch, mode: str) -> dict[str, Tensor]:
     module = copy.deepcopy(module).train(mode == "train")
     trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    loss = cross_entropy(module(batch.images), batch.labels)
+    loss = cross_entropy(module(batch.inputs), batch.labels)
     return dict(zip(trainable, torch.autograd.grad(loss, list(trainable.values()))))
 
 

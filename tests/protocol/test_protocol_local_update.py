@@ -28,7 +28,7 @@ def trained(module: nn.Module, batch: Batch, algorithm: FedAvg, mode: str) -> nn
     optimiser = torch.optim.SGD(module.parameters(), lr=algorithm.learning_rate)
     for _ in range(algorithm.epochs):
         for images, labels in zip(
-            batch.images.split(algorithm.batch_size), batch.labels.split(algorithm.batch_size), strict=True
+            batch.inputs.split(algorithm.batch_size), batch.labels.split(algorithm.batch_size), strict=True
         ):
             optimiser.zero_grad()
             cross_entropy(module(images), labels).backward()

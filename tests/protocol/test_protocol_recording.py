@@ -101,7 +101,7 @@ def test_an_attack_on_the_file_gives_what_it_gives_on_the_live_round(dtype, tmp_
     read = observe(read_round(tmp_path / "round"), module, local_update=FedSGD())
     attack = GradientMatching(optimiser=LBFGS(), budget=Budget(steps=5), restarts=2)
     one, two = (attack(seen, generator=seeded(0)) for seen in (live, read))
-    assert torch.equal(one.images, two.images)
+    assert torch.equal(one.inputs, two.inputs)
     assert torch.equal(one.labels, two.labels)
     assert torch.equal(one.loss_trace, two.loss_trace)
     assert (one.outcome, one.facts) == (two.outcome, two.facts)

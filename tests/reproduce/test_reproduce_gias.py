@@ -81,7 +81,7 @@ def test_the_generator_is_trained_once_and_is_a_function_of_plan_data_and_seed(d
 
 
 def test_only_training_images_are_used(data: Dataset, tmp_path: Path) -> None:
-    changed = replace(data, test=Batch(1 - data.test.images, data.test.labels))
+    changed = replace(data, test=Batch(1 - data.test.inputs, data.test.labels))
     assert same(prepared(data, tmp_path / "one"), prepared(changed, tmp_path / "other"))
     with pytest.raises(InvalidCase, match="only the test images of 'photos'; add the training files to --data-root"):
         prepared(replace(data, train=data.train[:0]), tmp_path)

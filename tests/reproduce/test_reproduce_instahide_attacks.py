@@ -35,7 +35,7 @@ def trials(name: str) -> dict[str, Trial]:
 def test_private_public_and_own_images_are_disjoint(photographs: Dataset, tmp_path: Path) -> None:
     pools = pools_of(Bench("smoke", photographs, 0, tmp_path))
     sets = [
-        {image.numpy().tobytes() for image in part} for part in (pools.private.images, pools.public, pools.auxiliary)
+        {image.numpy().tobytes() for image in part} for part in (pools.private.inputs, pools.public, pools.auxiliary)
     ]
     assert [len(pools.public), len(pools.auxiliary)] == [110, 200]
     for one, first in enumerate(sets):

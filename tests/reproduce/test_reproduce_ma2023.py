@@ -208,7 +208,7 @@ def test_updates_are_shared_out_among_models_that_differ(options: Options) -> No
 def test_records_stand_in_the_order_of_the_updates(options: Options) -> None:
     setting = replace(WEIGHED, attack=LinearLayer())
     (row,) = reproduce(experiment(setting), options).rows
-    images = embedded().test.images
+    images = embedded().test.inputs
     assert len(row.victims) == 5
     for (index,), record in zip(row.victims, row.records, strict=True):
         assert torch.equal(record.pictures.originals, images[index : index + 1])

@@ -163,7 +163,7 @@ def _of_labels(row: dict[str, Any]) -> None:
 
 def test_an_exact_attack_recovers_the_first_test_images_and_its_null_does_not(options: Options) -> None:
     (row,) = reproduce(experiment(EXACT), options).rows
-    images = victims.embedded().test.images
+    images = victims.embedded().test.inputs
     assert row.victims == ((0,), (1,), (2,))
     for number, record in enumerate(row.records):
         torch.testing.assert_close(record.pictures.originals, images[number : number + 1])
@@ -339,7 +339,7 @@ def test_the_sheet_shows_originals_above_what_came_back(options: Options) -> Non
     with Image.open(options.out / "sheet.png") as sheet:
         pixels = np.asarray(sheet)
     assert pixels.shape == (2 * 16 + 2, 3 * 17, 3)
-    expected = (victims.embedded().test.images[0] * 255).round().permute(1, 2, 0).numpy()
+    expected = (victims.embedded().test.inputs[0] * 255).round().permute(1, 2, 0).numpy()
     assert np.array_equal(pixels[:16, :16], expected)
     assert np.abs(pixels[16:32, :16].astype(int) - expected).max() <= 1
 

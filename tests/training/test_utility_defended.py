@@ -74,14 +74,14 @@ def held(training: DefendedTraining) -> dict[str, torch.Tensor]:
 def test_undefended_training_is_torchs_sgd_with_momentum_step_by_step(build: object, schedule: Schedule) -> None:
     # In float64: in float32 the rounding of two orders of summation grows beyond 1e-6 within a dozen steps.
     module = build().double()  # type: ignore[operator]
-    data = Batch(points(30).images.double(), points(30).labels)
+    data = Batch(points(30).inputs.double(), points(30).labels)
     training, reference = start(module, schedule=schedule, data=data), copy.deepcopy(module).train()
     optimiser = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9)
     for step in range(12):
         batch = training.batch(step)
         optimiser.param_groups[0]["lr"] = 0.1 * schedule.factor(step / 12)
         optimiser.zero_grad()
-        cross_entropy(reference(batch.images), batch.labels).backward()
+        cross_entropy(reference(batch.inputs), batch.labels).backward()
         optimiser.step()
         training.step()
         expected = {**dict(reference.named_parameters()), **dict(reference.named_buffers())}
@@ -103,7 +103,7 @@ def test_running_statistics_move_and_the_module_given_stays_as_it_was() -> None:
 
 def test_an_epoch_shows_each_image_at_most_once_and_the_next_in_another_order() -> None:
     images = points(30)
-    training = start(dense(), data=Batch(images.images, torch.arange(30)))
+    training = start(dense(), data=Batch(images.inputs, torch.arange(30)))
     epochs = [torch.cat([training.batch(step).labels for step in range(first, first + 3)]) for first in (0, 3)]
     assert all(len(order.unique()) == 24 for order in epochs)
     assert not torch.equal(*epochs)
@@ -172,7 +172,7 @@ def test_noise_is_a_function_of_the_seed_and_batches_are_the_same_for_all_defenc
 
     assert torch.equal(end(GaussianNoise(0.1), 0), end(GaussianNoise(0.1), 0))
     assert not torch.equal(end(GaussianNoise(0.1), 0), end(GaussianNoise(0.1), 1))
-    assert torch.equal(start(dense()).batch(4).images, start(dense(), Pruning(0.1)).batch(4).images)
+    assert torch.equal(start(dense()).batch(4).inputs, start(dense(), Pruning(0.1)).batch(4).inputs)
 
 
 def test_a_snapshot_of_another_training_is_refused() -> None:

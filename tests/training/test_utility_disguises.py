@@ -51,8 +51,8 @@ def test_undisguised_training_makes_the_very_steps_of_an_undefended_one() -> Non
 
 def test_a_mask_alone_leaves_every_pixel_or_reflects_it() -> None:
     shown = once(Encrypted(InsideDataset(1, 1.0)))
-    flipped = shown.images != DATA.images
-    torch.testing.assert_close(torch.where(flipped, 1 - shown.images, shown.images), DATA.images)
+    flipped = shown.inputs != DATA.inputs
+    torch.testing.assert_close(torch.where(flipped, 1 - shown.inputs, shown.inputs), DATA.inputs)
     assert 0.3 < float(flipped.double().mean()) < 0.7
     assert torch.equal(shown.labels.argmax(dim=1), DATA.labels)
 
@@ -61,7 +61,7 @@ def test_mixing_is_linear_in_images_and_labels_alike() -> None:
     constant = Batch(DATA.labels.view(-1, 1, 1, 1).float().expand(-1, 1, 4, 4) / CLASSES, DATA.labels)
     shown = Encrypted(Mixup(4)).epoch(constant, classes=CLASSES, generator=seeded(0, "a"))(EVERYONE, seeded(0, "b"))
     expected = shown.labels @ torch.arange(CLASSES).float() / CLASSES
-    torch.testing.assert_close(shown.images[:, 0, 0, 0], expected)
+    torch.testing.assert_close(shown.inputs[:, 0, 0, 0], expected)
 
 
 def test_of_public_images_nothing_is_in_the_label() -> None:
@@ -75,18 +75,18 @@ def test_every_epoch_has_a_key_of_its_own_and_a_resumed_training_the_same_ones()
     first, again = training(Encrypted(InsideDataset(2))), training(Encrypted(InsideDataset(2)))
     assert torch.equal(first.rows(0).sort().values, again.rows(0).sort().values)
     for step in (4, 0, 4):  # in any order, as after a resumption
-        assert torch.equal(first.batch(step).images, again.batch(step).images)
-    assert not torch.equal(first.batch(0).images, first.batch(3).images)
+        assert torch.equal(first.batch(step).inputs, again.batch(step).inputs)
+    assert not torch.equal(first.batch(0).inputs, first.batch(3).inputs)
 
 
 @pytest.mark.parametrize("alpha", [0.25, 1.0])
 def test_noise_has_the_norm_of_what_is_mixed_in(alpha: float) -> None:
-    many = Batch(DATA.images.repeat(40, 1, 1, 1), DATA.labels.repeat(40))
+    many = Batch(DATA.inputs.repeat(40, 1, 1, 1), DATA.labels.repeat(40))
     shown = NoisyImages(alpha).epoch(many, classes=CLASSES, generator=seeded(0, "a"))(
         torch.arange(len(many)), seeded(0, "b")
     )
-    noise = shown.images - 0.5 - (1 - alpha) * (many.images - 0.5)
-    wanted = alpha * float((DATA.images - 0.5).abs().mean())
+    noise = shown.inputs - 0.5 - (1 - alpha) * (many.inputs - 0.5)
+    wanted = alpha * float((DATA.inputs - 0.5).abs().mean())
     # 15,360 draws with the standard deviation of |e| equal to its mean: five standard errors are 4 %.
     assert float(noise.abs().mean()) == pytest.approx(wanted, rel=0.04)
     assert abs(float(noise.mean())) < 0.06 * wanted
@@ -95,7 +95,7 @@ def test_noise_has_the_norm_of_what_is_mixed_in(alpha: float) -> None:
 
 
 def test_no_noise_changes_nothing() -> None:
-    torch.testing.assert_close(once(NoisyImages(0.0)).images, DATA.images)
+    torch.testing.assert_close(once(NoisyImages(0.0)).inputs, DATA.inputs)
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])

@@ -207,12 +207,12 @@ def _named(spec: Any, builder: Callable[[str], Any]) -> tuple[str, Any]:
 
 def _round(truth: Batch, references: Tensor | None, distractors: int, classes: int, seed: int) -> Round:
     generator = seeded(seed, "crowd")
-    _, channels, height, width = truth.images.shape
+    _, channels, height, width = truth.inputs.shape
     needed = distractors + len(truth)
     if references is None:
         enough = max(needed, len(truth) + 1)
         references = reference_images((channels, height, width), enough, generator=generator)
-    if references.ndim != 4 or references.shape[1:] != truth.images.shape[1:] or len(references) < len(truth) + 1:
+    if references.ndim != 4 or references.shape[1:] != truth.inputs.shape[1:] or len(references) < len(truth) + 1:
         raise InvalidCase(
             f"References need the shape of the private images and more than {len(truth)} of them, got "
             f"{tuple(references.shape)}; pass other images of the same kind."
@@ -220,7 +220,7 @@ def _round(truth: Batch, references: Tensor | None, distractors: int, classes: i
     # Written so that NaN fails too.
     if not (references.min() >= 0 and references.max() <= 1):
         raise InvalidCase("The pixels of the references must lie in [0, 1], as those of the batch do; rescale them.")
-    references = references.to(truth.images)
+    references = references.to(truth.inputs)
     labels = torch.randint(classes, (len(truth),), generator=generator).to(truth.labels.device)
     decoy_labels = labels if truth.labels.ndim == 1 else torch.nn.functional.one_hot(labels, classes).to(truth.labels)
     return Round(truth, Batch(references[: len(truth)], decoy_labels), references[len(truth) : needed])

@@ -73,11 +73,11 @@ class SimulatedUpdate:
             (
                 *state.params.values(),
                 *state.buffers.values(),
-                self.batch.images,
+                self.batch.inputs,
                 self.batch.labels,
                 # Only what the client computes tells apart two models with the same weights, or two losses.
                 *self.observe().update.params.values(),
-                *(() if self.auxiliary is None else (self.auxiliary.images, self.auxiliary.labels)),
+                *(() if self.auxiliary is None else (self.auxiliary.inputs, self.auxiliary.labels)),
             ),
             (self.seed, self.round),
         )
@@ -150,7 +150,7 @@ class Case:
     @cached_property
     def key(self) -> str:
         """Identifies the result: equal keys mean that running again would give the same record."""
-        truth = () if self.truth is None else (self.truth.images, self.truth.labels)
+        truth = () if self.truth is None else (self.truth.inputs, self.truth.labels)
         distractors = () if self.distractors is None else (self.distractors,)
         return digest(
             (VERSION, self.source.fingerprint(), self.defence, repr(self.attack), self.attack_name, repr(self.ledger)),

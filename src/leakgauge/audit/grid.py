@@ -55,7 +55,7 @@ def grid(
     for one in rounds:
         check_batch(federation.learner, federation.state, one.truth)
         check_loss(federation.learner, federation.state, one.truth)
-    _, channels, height, width = rounds[0].truth.images.shape
+    _, channels, height, width = rounds[0].truth.inputs.shape
     # What a malicious server sends instead; the real case and its null share it.
     sent = {
         name: attack.tamper(federation, (channels, height, width))
@@ -152,4 +152,4 @@ def draw_crowd(pool: Batch, truth: Batch, count: int, *, generator: torch.Genera
     order = torch.randperm(len(pool), generator=generator)
     alike = torch.isin(pool.labels[order], truth.labels) if truth.labels.ndim == 1 else torch.ones(len(pool)).bool()
     chosen = torch.cat((order[alike], order[~alike]))[:count]
-    return pool.images[chosen]
+    return pool.inputs[chosen]

@@ -180,7 +180,7 @@ def victim_model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Mo
             model = import_factory(plan.model)
     else:
         factory = build(MODELS, plan.model, kind="model")
-        reference = dataset.train.images if len(dataset.train) else dataset.test.images
+        reference = dataset.train.inputs if len(dataset.train) else dataset.test.inputs
         model = build_model(
             factory,
             dataset.image_shape,

@@ -97,9 +97,9 @@ class OpenRound:
     def truth(self, path: Path) -> Batch:
         """The private batch in an .npz, after making sure that it can be the one of this round."""
         truth, seen = read_batch(path), self.observation
-        if tuple(truth.images.shape[1:]) != seen.image_shape:
+        if tuple(truth.inputs.shape[1:]) != seen.image_shape:
             raise InvalidCase(
-                f"The true images in {path} are {tuple(truth.images.shape[1:])}, the round says {seen.image_shape}; "
+                f"The true images in {path} are {tuple(truth.inputs.shape[1:])}, the round says {seen.image_shape}; "
                 "give the images of this update."
             )
         if seen.num_examples not in (None, len(truth)):

@@ -106,7 +106,7 @@ def _compared(case: Case, reconstruction: Reconstruction, num_classes: int) -> C
         return None
     if case.labels_only:
         # One pixel stands for each image: a label attack may take batches whose copies would fill the memory.
-        truth = Batch(case.truth.images[:, :1, :1, :1], case.truth.labels)
+        truth = Batch(case.truth.inputs[:, :1, :1, :1], case.truth.labels)
         return align(reconstruction, truth, num_classes=num_classes)
     return align(reconstruction, case.truth, case.distractors, num_classes)
 
@@ -162,5 +162,5 @@ def _pictures(reconstruction: Reconstruction, comparison: Comparison | None) -> 
     trace = None if reconstruction.loss_trace is None else reconstruction.loss_trace.detach().cpu()
     if comparison is not None:
         return Pictures(comparison.originals, comparison.reconstructions, trace)
-    images = reconstruction.images
+    images = reconstruction.inputs
     return Pictures(None, None if images is None else images.detach().cpu(), trace)

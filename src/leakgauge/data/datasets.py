@@ -27,10 +27,10 @@ class Dataset:
     highlights: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.train.images.shape[1:] != self.test.images.shape[1:]:
+        if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:
             raise InvalidCase(
-                f"The train and test images of {self.name!r} have shapes {tuple(self.train.images.shape[1:])} and "
-                f"{tuple(self.test.images.shape[1:])}; bring them to one shape."
+                f"The train and test images of {self.name!r} have shapes {tuple(self.train.inputs.shape[1:])} and "
+                f"{tuple(self.test.inputs.shape[1:])}; bring them to one shape."
             )
         labels = torch.cat((self.train.labels, self.test.labels))
         if labels.ndim != 1 or bool(((labels < 0) | (labels >= self.num_classes)).any()):
@@ -50,7 +50,7 @@ class Dataset:
 
     @property
     def image_shape(self) -> ImageShape:
-        channels, height, width = self.test.images.shape[1:]
+        channels, height, width = self.test.inputs.shape[1:]
         return channels, height, width
 
     def draw(self, num_examples: int, *, generator: torch.Generator, distinct_labels: bool = False) -> Tensor:

@@ -29,7 +29,7 @@ class Mnist:
         has_train = find((*_names("train", "images"), *_names("train", "labels")), folders=folders) is not None
         return Dataset(
             name="mnist",
-            train=_read("train", folders) if has_train else Batch(test.images[:0], test.labels[:0]),
+            train=_read("train", folders) if has_train else Batch(test.inputs[:0], test.labels[:0]),
             test=test,
             class_names=tuple(str(digit) for digit in range(NUM_CLASSES)),
         )

@@ -47,14 +47,14 @@ class Mixer(UpdateTransform):
         """The batch's encodings with their class probabilities, and how they were mixed."""
         count, batch = len(batch), self._enough(batch)
         if self.k == 1:
-            return Encoding(Batch(self.mask(batch.images, generator=generator), batch.labels), self._alone(batch))
+            return Encoding(Batch(self.mask(batch.inputs, generator=generator), batch.labels), self._alone(batch))
         mixing = self.draw(count, len(batch), generator=generator)
         mixing = mixing._replace(
-            coefficients=mixing.coefficients.to(batch.images), indices=mixing.indices.to(batch.images.device)
+            coefficients=mixing.coefficients.to(batch.inputs), indices=mixing.indices.to(batch.inputs.device)
         )
         labels = batch.labels if batch.labels.ndim == 2 else one_hot(batch.labels.long(), classes)
-        images = self.mask(mixing.mix(batch.images), generator=generator)
-        return Encoding(Batch(images, mixing.mix(labels.to(batch.images))), mixing)
+        images = self.mask(mixing.mix(batch.inputs), generator=generator)
+        return Encoding(Batch(images, mixing.mix(labels.to(batch.inputs))), mixing)
 
     def draw(self, num_examples: int, among: int | None = None, *, generator: Generator) -> Mixing:
         """k distinct images for each encoding, its own first, and coefficients ~ Dirichlet(3, 1, ..., 1) | max <= c."""
@@ -64,7 +64,7 @@ class Mixer(UpdateTransform):
         return Mixing(coefficients, order.topk(self.k, dim=1).indices, self.flips_signs)
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
-        _, channels, height, width = batch.images.shape
+        _, channels, height, width = batch.inputs.shape
         classes = learner.num_classes(state, (channels, height, width))
         return self.mix(batch, classes=classes, generator=generator)
 
@@ -86,11 +86,11 @@ class Mixer(UpdateTransform):
                 f"{self._name}(k={self.k}) mixes {self.k} images of the client's own, which has "
                 f"{len(batch) + (0 if others is None else len(others))}; lower k or raise the batch size."
             )
-        return Batch(torch.cat([batch.images, others.images]), torch.cat([batch.labels, others.labels]))
+        return Batch(torch.cat([batch.inputs, others.inputs]), torch.cat([batch.labels, others.labels]))
 
     def _alone(self, batch: Batch) -> Mixing:
-        each = torch.arange(len(batch), device=batch.images.device)[:, None]
-        return Mixing(torch.ones_like(each, dtype=batch.images.dtype), each, self.flips_signs)
+        each = torch.arange(len(batch), device=batch.inputs.device)[:, None]
+        return Mixing(torch.ones_like(each, dtype=batch.inputs.dtype), each, self.flips_signs)
 
     @property
     def _name(self) -> str:
@@ -156,8 +156,8 @@ class CrossInstaHide(InstaHide):
             return super().mix(batch, classes=classes, generator=generator)
         if not self.public:
             raise InvalidCase(f"{self._name} mixes in public images; name their file in its option `public`.")
-        public, keys = _public_images(self.public).to(batch.images), SeededKeys(generator)
-        check_images(batch.images, public)
+        public, keys = _public_images(self.public).to(batch.inputs), SeededKeys(generator)
+        check_images(batch.inputs, public)
         mixing = self._scheme().draw(len(batch), len(public), keys=keys)
         unmasked = Mixup(self.k, self.largest, public=self.k - self.private)
         mixed, _ = apply(unmasked, mixing, batch, classes=classes, public=public, keys=keys)

@@ -40,9 +40,9 @@ class Soteria(UpdateTransform):
         self, params: ParamTree, *, learner: Learner, state: ModelState, batch: Batch, generator: Generator
     ) -> ParamTree:
         del generator
-        _, channels, height, width = batch.images.shape
+        _, channels, height, width = batch.inputs.shape
         name = self._layer(learner, state, (channels, height, width))
-        score = self.scores(learner, state, batch.images, name)
+        score = self.scores(learner, state, batch.inputs, name)
         keep = torch.ones_like(score, dtype=torch.bool)
         keep[score.argsort()[: round(self.percentile / 100 * len(score))]] = False
         return {**params, f"{name}.weight": params[f"{name}.weight"] * keep}

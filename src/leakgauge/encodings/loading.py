@@ -83,8 +83,8 @@ def encrypted_loader(
         batch_size=batch_size,
         keys=SecureKeys() if keys is None else keys,
     )
-    check_images(private.images, public)  # once, not in every batch
-    labelled = Batch(private.images, class_weights(private.labels, classes))
+    check_images(private.inputs, public)  # once, not in every batch
+    labelled = Batch(private.inputs, class_weights(private.labels, classes))
     dataset = EncryptedDataset(scheme, labelled, classes, public)
     # A sampler of whole batches: torch then neither groups nor collates.
     return DataLoader(dataset, batch_size=None, sampler=sampler, num_workers=num_workers, **options)

@@ -161,7 +161,7 @@ def encrypt(
     """Encrypt the images ``copies`` times, each time with a new key; copy c of image i is encoding c n + i."""
     if copies < 1:
         raise InvalidCase(f"encrypt(copies=...) must be at least 1, got {copies}; it is encryptions per image.")
-    check_images(private.images, public)
+    check_images(private.inputs, public)
     num_public = 0 if public is None else len(public)
     drawn = [scheme.draw(len(private), num_public, keys=keys) for _ in range(copies)]
     mixing = Mixing(torch.cat([one.coefficients for one in drawn]), torch.cat([one.indices for one in drawn]))
@@ -184,14 +184,14 @@ def apply(
 ) -> tuple[EncodedSet, Secret]:
     """Mix as drawn, then mask; the images were checked before."""
     own, count = scheme.private_per_encoding, len(private)
-    weights, indices = mixing.coefficients.to(private.images), mixing.indices.to(private.images.device)
-    sources = [(private.images, indices[:, :own], weights[:, :own])]
+    weights, indices = mixing.coefficients.to(private.inputs), mixing.indices.to(private.inputs.device)
+    sources = [(private.inputs, indices[:, :own], weights[:, :own])]
     if public is not None and scheme.public_per_encoding:
-        sources.append((public.to(private.images), indices[:, own:] - count, weights[:, own:]))
-    images = private.images.new_empty(len(indices), *private.images.shape[1:])
+        sources.append((public.to(private.inputs), indices[:, own:] - count, weights[:, own:]))
+    images = private.inputs.new_empty(len(indices), *private.inputs.shape[1:])
     flipped = keys.flips(*images.shape) if scheme.signed else torch.zeros(images.shape, dtype=torch.bool)
     flipped = flipped.to(images.device)
-    step = max(1, _BLOCK // private.images[0].numel())
+    step = max(1, _BLOCK // private.inputs[0].numel())
     for start in range(0, len(images), step):
         rows = slice(start, start + step)
         mixture = reduce(Tensor.add_, (_mixed(values, where[rows], by[rows]) for values, where, by in sources))

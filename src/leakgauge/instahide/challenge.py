@@ -73,7 +73,7 @@ def make_challenge(
     write_tensors(
         secret_folder / SECRET,
         {
-            "images": private.images,
+            "images": private.inputs,
             "labels": private.labels,
             "coefficients": secret.mixing.coefficients,
             "indices": secret.mixing.indices,
@@ -162,10 +162,10 @@ def grade(
         raise InvalidFile(f"{secret_folder / SECRET} is no secret of a challenge; make the challenge again.")
     truth = Batch(tensors["images"], tensors["labels"])
     images = read_images(submission)
-    if images.shape[1:] != truth.images.shape[1:]:
+    if images.shape[1:] != truth.inputs.shape[1:]:
         raise InvalidFile(
             f"{submission} holds images {tuple(images.shape[1:])}, but the private ones are "
-            f"{tuple(truth.images.shape[1:])}; submit n c h w of that size."
+            f"{tuple(truth.inputs.shape[1:])}; submit n c h w of that size."
         )
     matched = align(Reconstruction(images, None, Outcome.SOLVED), truth, decoys)
     identification, chance = _identified(matched)
@@ -212,7 +212,7 @@ def _identified(matched: Comparison) -> tuple[Tensor, float]:
 
 
 def _best_ssim(truth: Batch, images: Tensor, progress: Step) -> Tensor:
-    originals, submitted, best = windows(truth.images.double()), windows(images.double()), []
+    originals, submitted, best = windows(truth.inputs.double()), windows(images.double()), []
     for row in range(len(truth)):
         best.append(similarity(originals.part(row, row + 1), submitted).max())
         progress(row + 1, len(truth))

@@ -165,7 +165,7 @@ def _clustered(
     begun = time.perf_counter()
     found: Unmixed = attack.unmix(observation, generator=generator, progress=progress)
     seconds = time.perf_counter() - begun
-    images, encodings = found.reconstruction.images, observation.encoded.images
+    images, encodings = found.reconstruction.inputs, observation.encoded.images
     assert images is not None
     shown = found.coefficients.argmax(dim=0)
     demasked = encodings[shown]

@@ -72,9 +72,9 @@ def align(
     >>> align(attack_found, Batch(images, torch.arange(3))).reconstructions.flatten()
     tensor([0., nan, 1.])
     """
-    originals = _real(truth.images)
+    originals = _real(truth.inputs)
     _require_finite(originals, "private images")
-    candidates = originals[:0] if reconstruction.images is None else _real(reconstruction.images)
+    candidates = originals[:0] if reconstruction.inputs is None else _real(reconstruction.inputs)
     if candidates.ndim != originals.ndim or candidates.shape[1:] != originals.shape[1:]:
         raise InvalidCase(
             f"The attack returned images shaped {tuple(candidates.shape)} for originals {tuple(originals.shape)}; "

@@ -43,7 +43,7 @@ class Aggregated(Wrapped):
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
         encodings = [self.inner.encode(learner, state, part, generator=generator) for part in self.parts(batch)]
         seen = [encoding.batch for encoding in encodings]
-        together = Batch(torch.cat([part.images for part in seen]), torch.cat([part.labels for part in seen]))
+        together = Batch(torch.cat([part.inputs for part in seen]), torch.cat([part.labels for part in seen]))
         mixings = [
             encoding.mixing._replace(indices=encoding.mixing.indices + client * len(seen[0]))
             for client, encoding in enumerate(encodings)

@@ -29,7 +29,7 @@ _Dropping = _DropoutNd | nn.MultiheadAttention | nn.RNNBase
 
 def autograd_gradient(learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
     """Gradient of the loss in the parameters, itself differentiable when anything that enters it is."""
-    inputs = (batch.images, batch.labels, *state.params.values())
+    inputs = (batch.inputs, batch.labels, *state.params.values())
     differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     leaves = {name: p if p.requires_grad else p.detach().requires_grad_() for name, p in state.params.items()}
     with torch.enable_grad():
@@ -71,7 +71,7 @@ class Learner:
             return functional_call(self.module, {**params, **buffers}, (images,))
 
     def objective(self, params: ParamTree, buffers: ParamTree, batch: Batch) -> Tensor:
-        return self.loss(self.logits(params, buffers, batch.images), batch.labels)
+        return self.loss(self.logits(params, buffers, batch.inputs), batch.labels)
 
     def gradient(self, state: ModelState, batch: Batch) -> dict[str, Tensor]:
         return self.gradient_rule(self, state, batch)

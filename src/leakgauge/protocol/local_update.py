@@ -47,7 +47,7 @@ class LocalUpdate(ABC):
             raise InvalidCase("The private batch is empty; a client needs at least one example to compute an update.")
         with torch.no_grad(), global_stream(generator):
             encoding = self.encode(learner, state, batch, generator=generator)
-            images = encoding.batch.images
+            images = encoding.batch.inputs
             masks = torch.get_rng_state()
             statistics = learner.batch_statistics(state, images) if learner.mode == "train" else None
             torch.set_rng_state(masks)  # the run then drops out what the statistics saw dropped

@@ -72,7 +72,7 @@ def per_example_gradients(learner: Learner, state: ModelState, batch: Batch) -> 
         return learner.objective(params, state.buffers, Batch(image[None], label[None]))
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0), randomness="different")
-    return each(dict(state.params), batch.images, batch.labels)
+    return each(dict(state.params), batch.inputs, batch.labels)
 
 
 def clipped_mean(gradients: ParamTree, max_norm: float) -> dict[str, Tensor]:

@@ -41,7 +41,7 @@ def simulate_round(
     defended = defence(federation.local_update)
     update, encoding = defended.send(federation.learner, federation.state, truth, generator=generator)
     mixing = encoding.mixing if threat_model.mixing else None
-    _, channels, height, width = truth.images.shape
+    _, channels, height, width = truth.inputs.shape
     return UpdateObservation(
         learner=attackers_learner(federation.learner, threat_model.batch_norm),
         state=federation.state,

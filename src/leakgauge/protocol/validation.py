@@ -45,12 +45,12 @@ def check_batch(learner: Learner, state: ModelState, batch: Batch) -> int:
     """The number of classes, after making sure that this private batch can be trained on."""
     if len(batch) == 0:
         raise InvalidCase("The private batch is empty; pass at least one example.")
-    if batch.images.ndim != 4:
-        raise InvalidCase(f"Images must be n c h w, got shape {tuple(batch.images.shape)}; add the missing dimension.")
-    low, high = float(batch.images.min()), float(batch.images.max())
+    if batch.inputs.ndim != 4:
+        raise InvalidCase(f"Images must be n c h w, got shape {tuple(batch.inputs.shape)}; add the missing dimension.")
+    low, high = float(batch.inputs.min()), float(batch.inputs.max())
     if not 0 <= low <= high <= 1:
         raise InvalidCase(
             f"Pixels must lie in [0, 1], got {low:.3g} to {high:.3g}; undo the normalisation and let the model do it."
         )
-    _, channels, height, width = batch.images.shape
+    _, channels, height, width = batch.inputs.shape
     return check_model(learner, state, (channels, height, width), batch.labels)

@@ -183,7 +183,7 @@ def pools_of(bench: Bench) -> Pools:
     order = torch.randperm(len(train), generator=seeded(bench.seed, "pools"))
     # Of fewer images than asked for, the attacker's own are the ones that are missing.
     private, public, auxiliary = order[:-1].tensor_split((4 * size.private, 4 * size.private + size.public))
-    return Pools(train[private], train.images[public], train.images[auxiliary[: size.auxiliary]])
+    return Pools(train[private], train.inputs[public], train.inputs[auxiliary[: size.auxiliary]])
 
 
 def demasker_of(bench: Bench, pools: Pools) -> Demasker:
@@ -302,6 +302,6 @@ def _encryptions(bench: Bench, scheme: Scheme, images: int, copies: int, partner
         torch.cat([one.indices[:images] for one in drawn]),
         scheme.signed,
     )
-    labelled = Batch(private.images, private.labels)
+    labelled = Batch(private.inputs, private.labels)
     encoded, _ = apply(scheme, mixing, labelled, classes=bench.data.num_classes, keys=keys)
     return encoded.images.unflatten(0, (copies, images)).transpose(0, 1)

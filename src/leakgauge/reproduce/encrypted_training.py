@@ -119,15 +119,15 @@ class Trains:
     def _run(self, bench: Bench, work: Work, seed: int) -> _Trained:
         data, device = bench.data, torch.device(bench.device)
         private, public = _split(data.train, work, seed)
-        private, public = Batch(private.images.to(device), private.labels.to(device)), public.to(device)
+        private, public = Batch(private.inputs.to(device), private.labels.to(device)), public.to(device)
         test = data.test[: work.tested]
-        test = Batch(test.images.to(device), test.labels.to(device))
+        test = Batch(test.inputs.to(device), test.labels.to(device))
         module = build(
             work.model,
             data.image_shape,
             data.num_classes,
             seed=seed,
-            normalisation=Normalisation.of(data.train.images[:_REFERENCE]),
+            normalisation=Normalisation.of(data.train.inputs[:_REFERENCE]),
         ).to(device)
         learner, state = learner_and_state(module, mode="train")
         disguise, settings = self.disguising(public), work.recipe.training(len(private))
@@ -183,7 +183,7 @@ def _split(train: Batch, work: Work, seed: int) -> tuple[Batch, Tensor]:
     order = torch.randperm(len(train), generator=seeded(seed, "split"))
     count = len(train) if work.private is None else min(work.private, len(train) // 2)
     public = order[count:] if count < len(train) else order
-    return train[order[:count]], train.images[public[: work.public]]
+    return train[order[:count]], train.inputs[public[: work.public]]
 
 
 def _epsilon(defence: DPSGD, rate: float, steps: int) -> float:

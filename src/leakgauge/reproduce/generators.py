@@ -53,14 +53,14 @@ class WithGenerator:
         network, plan = DCGAN(dataset.image_shape, self.width, self.latent), replace(self.training, seed=seed)
         key = digest(
             (repr(network), repr(plan), dataset.name),
-            (dataset.train.labels, dataset.train.images[:_DIGESTED]),
+            (dataset.train.labels, dataset.train.inputs[:_DIGESTED]),
             (len(dataset.train),),
         )
         own = writable_folder(folder / key)
         file = own / "generator.safetensors"
         if not file.is_file():
             train_generator(
-                GeneratorTraining(dataset.train.images, network, plan), own, progress, {"dataset": dataset.name}
+                GeneratorTraining(dataset.train.inputs, network, plan), own, progress, {"dataset": dataset.name}
             )
         return replace(self, file=file)
 

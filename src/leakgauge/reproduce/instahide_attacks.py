@@ -95,7 +95,7 @@ _FULL = "Ten seeds, more public images, a demasker of 20,000 steps; the public o
 
 def pools_of(bench: Bench) -> Pools:
     """Test images are private; the first training images are public, the next are the attacker's own."""
-    size, train = SIZES[bench.scale], bench.data.train.images
+    size, train = SIZES[bench.scale], bench.data.train.inputs
     if len(train) < size.public + size.auxiliary:
         raise InvalidCase(
             f"Scale {bench.scale} takes {size.public + size.auxiliary} training images, but there are {len(train)};"

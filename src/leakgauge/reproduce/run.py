@@ -239,7 +239,7 @@ def _cases(
     if setting.head_only:
         train_head_only(module, dataset.image_shape)
     learner, state = learner_and_state(module, mode=setting.mode)
-    batches = [_on(device, Batch(dataset.test.images[chosen.images], chosen.labels)) for chosen in (*truths, *decoys)]
+    batches = [_on(device, Batch(dataset.test.inputs[chosen.images], chosen.labels)) for chosen in (*truths, *decoys)]
     real, unrelated = batches[: len(truths)], batches[len(truths) :]
     count = _auxiliary(prepared.experiment, dataset)
     cases = grid(
@@ -290,7 +290,7 @@ def _draw(setting: Setting, labels: torch.Tensor, seed: int) -> list[Chosen]:
 
 
 def _on(device: torch.device, batch: Batch) -> Batch:
-    return Batch(batch.images.to(device), batch.labels.to(device))
+    return Batch(batch.inputs.to(device), batch.labels.to(device))
 
 
 def _adapted(setting: Setting, options: Options) -> Setting:

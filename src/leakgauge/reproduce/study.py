@@ -235,7 +235,7 @@ def over_seeds(values: Sequence[float], images: int) -> Measured:
 
 def data_key(words: Sequence[str], data: Dataset, seed: int) -> str:
     """A fingerprint of words, data and seed: the name of a file that keeps what follows from them."""
-    tensors = (data.train.labels, data.train.images[:_DIGESTED], data.test.labels, data.test.images[:_DIGESTED])
+    tensors = (data.train.labels, data.train.inputs[:_DIGESTED], data.test.labels, data.test.inputs[:_DIGESTED])
     return digest((VERSION, *words, data.name), tensors, (seed,))
 
 

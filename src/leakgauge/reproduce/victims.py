@@ -57,7 +57,7 @@ def dataset_of(name: str, source: DataSource, root: Path | None, scale: Scale, *
 
 def victim(setting: Setting, dataset: Dataset, seed: int, folder: Path, progress: TrainProgress) -> Victim:
     """The model of a row, trained if it is to be; trained weights are kept in ``folder`` and read again."""
-    reference = dataset.train.images if len(dataset.train) else dataset.test.images
+    reference = dataset.train.inputs if len(dataset.train) else dataset.test.inputs
     normalisation = Normalisation.of(reference[:_REFERENCE])
     classes = setting.classes or dataset.num_classes
     module = build(setting.model, dataset.image_shape, classes, seed=seed, normalisation=normalisation)
@@ -71,7 +71,7 @@ def victim(setting: Setting, dataset: Dataset, seed: int, folder: Path, progress
         )
     key = digest(
         (repr(setting.model), repr(setting.training), dataset.name),
-        (dataset.train.labels, dataset.train.images[:_REFERENCE], dataset.test.labels[:_TESTED]),
+        (dataset.train.labels, dataset.train.inputs[:_REFERENCE], dataset.test.labels[:_TESTED]),
         (seed,),
     )
     path = writable_folder(folder) / f"{key}.safetensors"

@@ -173,7 +173,7 @@ def prepare_training(plan: TrainingPlan, dataset: Dataset | None = None) -> Prep
     learner, state = learner_and_state(module, mode="train")
     key = digest(
         (VERSION, plan.dataset, plan.model, repr(defence), repr(settings), repr(recipe.schedule), repr(learner.module)),
-        (dataset.train.labels, dataset.train.images[:_DIGESTED], *state.params.values(), *state.buffers.values()),
+        (dataset.train.labels, dataset.train.inputs[:_DIGESTED], *state.params.values(), *state.buffers.values()),
         (plan.seed,),
     )
     training = DefendedTraining(learner, state, dataset.train, defence, settings, recipe.schedule, seed=plan.seed)

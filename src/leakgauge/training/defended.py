@@ -61,7 +61,7 @@ class DefendedTraining:
         self.data, self.training, self.schedule, self.seed = data, training, schedule, seed
         self._plain: LocalUpdate = FedSGD()
         self._defended = defence(self._plain)
-        _, channels, height, width = data.images.shape
+        _, channels, height, width = data.inputs.shape
         self._values = values_per_example(self.learner, state, (channels, height, width))
         self._order: tuple[int, Tensor] | None = None
         self._now = _Now(0, state, tree.map_tensors(torch.zeros_like, state.params))

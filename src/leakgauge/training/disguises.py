@@ -55,8 +55,8 @@ class Encrypted:
 
     def epoch(self, data: Batch, *, classes: int, generator: Generator) -> Drawn:
         public = self.public if self.scheme.public_per_encoding else None
-        check_images(data.images, public)
-        weighted = Batch(data.images, class_weights(data.labels, classes))
+        check_images(data.inputs, public)
+        weighted = Batch(data.inputs, class_weights(data.labels, classes))
         drawn = self.scheme.draw(len(data), 0 if public is None else len(public), keys=SeededKeys(generator))
 
         def encoded(rows: Tensor, masks: Generator) -> Batch:
@@ -83,14 +83,14 @@ class NoisyImages:
 
     def epoch(self, data: Batch, *, classes: int, generator: Generator) -> Drawn:
         del classes, generator
-        scale = self.alpha * float((data.images - CENTRE).abs().mean())
+        scale = self.alpha * float((data.inputs - CENTRE).abs().mean())
 
         def noisy(rows: Tensor, masks: Generator) -> Batch:
             shown = data[rows]
             # The difference of two exponential variables is Laplace noise, with E|e| = its scale.
-            waits = torch.empty(2, *shown.images.shape, dtype=torch.float64).exponential_(generator=masks)
-            noise = (scale * (waits[0] - waits[1])).to(shown.images)
-            return Batch(CENTRE + (1 - self.alpha) * (shown.images - CENTRE) + noise, shown.labels)
+            waits = torch.empty(2, *shown.inputs.shape, dtype=torch.float64).exponential_(generator=masks)
+            noise = (scale * (waits[0] - waits[1])).to(shown.inputs)
+            return Batch(CENTRE + (1 - self.alpha) * (shown.inputs - CENTRE) + noise, shown.labels)
 
         return noisy
 
@@ -134,9 +134,9 @@ def hits_in_disguise(
     with torch.no_grad():
         for block in blocks_of(data):
             everyone = torch.arange(len(block), device=block.labels.device)
-            total = torch.zeros(len(block), classes).to(block.images)
+            total = torch.zeros(len(block), classes).to(block.inputs)
             for _ in range(ENCODINGS):
                 shown = disguise.epoch(block, classes=classes, generator=generator)(everyone, generator)
-                total += tested.logits(state.params, state.buffers, shown.images).softmax(dim=1)
+                total += tested.logits(state.params, state.buffers, shown.inputs).softmax(dim=1)
             named.append(total.argmax(dim=1))
     return (torch.cat(named) == data.labels).double() if named else torch.empty(0, dtype=torch.float64)

@@ -44,7 +44,7 @@ def answer(defence: Any, learner: Learner, state: ModelState, images: Tensor, *,
             return part.predict(logits, images, generator=generator)
         if isinstance(part, UpdateTransform) and part.flips_signs:
             batch = Batch(images, torch.zeros(len(images), dtype=torch.long, device=images.device))
-            encodings = (part.encode(learner, state, batch, generator=generator).batch.images for _ in range(ENCODINGS))
+            encodings = (part.encode(learner, state, batch, generator=generator).batch.inputs for _ in range(ENCODINGS))
             return torch.stack([logits(encoded).softmax(dim=1) for encoded in encodings]).mean(dim=0)
     return logits(images)
 
@@ -56,7 +56,7 @@ def hits(learner: Learner, state: ModelState, data: Batch, defence: Any, *, gene
     tested = learner.in_mode("eval")
     with torch.no_grad():
         named = [
-            answer(defence, tested, state, block.images, generator=generator).argmax(1) for block in blocks_of(data)
+            answer(defence, tested, state, block.inputs, generator=generator).argmax(1) for block in blocks_of(data)
         ]
     return (torch.cat(named) == data.labels).double()
 

@@ -44,7 +44,7 @@ def train(
                 order = torch.randperm(len(data), generator=generator)
             chosen, order = order[: training.batch_size], order[training.batch_size :]
             optimiser.zero_grad()
-            cross_entropy(model(data.images[chosen]), data.labels[chosen]).backward()
+            cross_entropy(model(data.inputs[chosen]), data.labels[chosen]).backward()
             optimiser.step()
             progress(step + 1, training.steps)
     model.eval()
@@ -57,7 +57,7 @@ def accuracy(model: nn.Module, data: Batch, *, block: int = 512) -> float:
     model.eval()
     with torch.no_grad():
         hits = sum(
-            int((model(data.images[start : start + block]).argmax(1) == data.labels[start : start + block]).sum())
+            int((model(data.inputs[start : start + block]).argmax(1) == data.labels[start : start + block]).sum())
             for start in range(0, len(data), block)
         )
     return hits / len(data)

@@ -32,13 +32,13 @@ def test_with_balanced_coefficients_the_weighted_average_is_the_image():
     labels = torch.zeros(30, 11).double()
     labels[torch.arange(30), torch.arange(10).repeat(3)] = weights
     observation = EncodingObservation(EncodedSet(images, labels), 4, 1, False)
-    estimate = AverageOfKnownSets()(observation, sets=torch.arange(10).repeat(3)).images
+    estimate = AverageOfKnownSets()(observation, sets=torch.arange(10).repeat(3)).inputs
     torch.testing.assert_close(estimate, PRIVATE)
 
 
 def test_averages_of_mixup_correlate_with_their_image_and_with_no_other():
     observation, _ = published(Mixup(4, public=2), PRIVATE, PUBLIC, AUXILIARY, copies=60)
-    estimates = AverageOfKnownSets()(observation, sets=SETS).images
+    estimates = AverageOfKnownSets()(observation, sets=SETS).inputs
     assert correlations(estimates, PRIVATE).min() > 0.8
     assert correlations(estimates, PRIVATE.roll(1, dims=0)).mean().abs() < 0.3
 
@@ -46,7 +46,7 @@ def test_averages_of_mixup_correlate_with_their_image_and_with_no_other():
 def test_subtracting_the_mean_of_all_encodings_and_weighting_each_bring_the_average_nearer():
     observation, _ = published(Mixup(4, public=2), PRIVATE, PUBLIC, AUXILIARY, copies=60)
     errors = [
-        float((attack(observation, sets=SETS).images - PRIVATE).square().mean())
+        float((attack(observation, sets=SETS).inputs - PRIVATE).square().mean())
         for attack in (
             AverageOfKnownSets(weighted=False, contrast=False),
             AverageOfKnownSets(weighted=False),
@@ -58,7 +58,7 @@ def test_subtracting_the_mean_of_all_encodings_and_weighting_each_bring_the_aver
 
 def test_behind_a_mask_the_plain_average_is_grey():
     observation, _ = published(CrossDataset(4), PRIVATE, PUBLIC, AUXILIARY, copies=60)
-    average = AverageOfKnownSets(weighted=False, contrast=False)(observation, sets=SETS).images
+    average = AverageOfKnownSets(weighted=False, contrast=False)(observation, sets=SETS).inputs
     # 60 fair signs of at most a half each.
     assert (average - 0.5).abs().mean() < 0.5 / 60**0.5
     assert correlations(average, PRIVATE).abs().mean() < 0.3
@@ -68,8 +68,8 @@ def test_known_sets_in_any_order_give_the_same_estimates():
     observation, _ = published(Mixup(4, public=2), PRIVATE, PUBLIC, AUXILIARY, copies=60)
     order = torch.randperm(600, generator=torch.Generator().manual_seed(0))
     encoded = EncodedSet(observation.encoded.images[order], observation.encoded.labels[order])
-    shuffled = AverageOfKnownSets()(replace(observation, encoded=encoded), sets=SETS[order]).images
-    torch.testing.assert_close(shuffled, AverageOfKnownSets()(observation, sets=SETS).images)
+    shuffled = AverageOfKnownSets()(replace(observation, encoded=encoded), sets=SETS[order]).inputs
+    torch.testing.assert_close(shuffled, AverageOfKnownSets()(observation, sets=SETS).inputs)
 
 
 def test_the_nearest_encodings_share_an_image_more_often_than_others_do():
@@ -84,7 +84,7 @@ def test_the_nearest_encodings_share_an_image_more_often_than_others_do():
 def test_an_encoding_and_its_nearest_average_to_something_nearer_the_image_than_the_encoding_alone():
     observation, _ = published(Mixup(3, public=2), PRIVATE, PUBLIC, AUXILIARY, copies=20)
     queries = torch.arange(50)
-    estimates = AverageOfNearest()(observation, queries=queries).images
+    estimates = AverageOfNearest()(observation, queries=queries).inputs
     originals = PRIVATE[queries % 10]
     alone = correlations(observation.encoded.images[:50], originals).mean()
     assert correlations(estimates, originals).mean() > alone + 0.05
@@ -102,7 +102,7 @@ def test_copies_of_the_query_do_not_crowd_it_into_its_own_neighbours():
 def test_neighbours_found_elsewhere_can_be_averaged():
     observation, _ = published(Mixup(3, public=2), PRIVATE, PUBLIC, None, copies=4)
     attack = AverageOfNearest(contrast=False, neighbours=1)
-    estimate = attack(observation, queries=torch.tensor([0]), nearest=torch.tensor([[7]])).images
+    estimate = attack(observation, queries=torch.tensor([0]), nearest=torch.tensor([[7]])).inputs
     torch.testing.assert_close(estimate[0], observation.encoded.images[[0, 7]].mean(dim=0))
 
 

@@ -102,7 +102,7 @@ def test_the_stronger_reconstruction_beats_the_published_recipe(pools, judge) ->
     for attack in (PublishedRecipe(steps=100, learning_rate=0.03), Clustering(rounds=6)):
         found = attack(observation, generator=seeded(0))
         estimates = align(found, publication.private).reconstructions.nan_to_num(0.5)
-        scores.append(judge(estimates, publication.private.images).psnr)
+        scores.append(judge(estimates, publication.private.inputs).psnr)
     assert scores[1] > scores[0] + 10
 
 

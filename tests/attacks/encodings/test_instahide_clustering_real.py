@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif("LEAKGAUGE_DATA" not in os.environ, reason="LEAK
 @pytest.fixture(scope="module")
 def pools() -> Pools:
     dataset = Cifar10()(Path(os.environ["LEAKGAUGE_DATA"]))
-    return Pools(dataset.test, dataset.train.images[:10_000], dataset.train.images[10_000:20_000])
+    return Pools(dataset.test, dataset.train.inputs[:10_000], dataset.train.inputs[10_000:20_000])
 
 
 @pytest.mark.parametrize("knows", ["labels", "mixing"])

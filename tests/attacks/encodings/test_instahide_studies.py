@@ -44,7 +44,7 @@ POOLS = Pools(Batch(fields(80, seed=31), torch.arange(80) % 5), fields(300, seed
 
 def test_a_publication_is_the_mixture_its_truth_says():
     publication = publish(Mixup(3, public=2), POOLS, 20, seed=0, copies=2)
-    everything = torch.cat([publication.private.images, POOLS.public])
+    everything = torch.cat([publication.private.inputs, POOLS.public])
     torch.testing.assert_close(publication.observation.encoded.images, publication.mixing.mix(everything))
     assert publication.members.shape == (40, 2)
     assert publication.anchors.tolist() == [*range(20), *range(20)]
@@ -53,7 +53,7 @@ def test_a_publication_is_the_mixture_its_truth_says():
 def test_another_seed_publishes_other_images_and_the_same_seed_the_same():
     one, same, other = (publish(InsideDataset(3), POOLS, 20, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(one.observation.encoded.images, same.observation.encoded.images)
-    assert not torch.equal(one.private.images, other.private.images)
+    assert not torch.equal(one.private.inputs, other.private.inputs)
     assert one.observation.public is None
 
 
@@ -64,7 +64,7 @@ def test_a_deployment_rounds_crops_and_hides_that_it_did():
     torch.testing.assert_close(images, images.round())
     assert publication.observation.public is POOLS.public
     straight = publish(CrossDataset(4), POOLS, 20, seed=0, deployment=Deployment(levels=256))
-    everything = torch.cat([straight.private.images, POOLS.public])
+    everything = torch.cat([straight.private.inputs, POOLS.public])
     mixed, seen = straight.mixing.mix(everything), straight.observation.encoded.images
     torch.testing.assert_close(centred(seen).abs(), centred(mixed).abs(), atol=1.1 / 255, rtol=0)
 
@@ -155,7 +155,7 @@ def test_signs_guessed_for_an_encoding_are_worth_no_more_than_for_another_if_the
 
 
 def test_recovery_of_the_image_itself_is_perfect_and_does_not_feel_brightness_and_contrast():
-    images, judge = POOLS.private.images[:5], Judge(POOLS.public, Whitened().fit(POOLS.auxiliary))
+    images, judge = POOLS.private.inputs[:5], Judge(POOLS.public, Whitened().fit(POOLS.auxiliary))
     perfect = judge(images, images)
     assert perfect.psnr == perfect.psnr_raw == 200.0
     assert perfect.ssim == pytest.approx(1.0)
@@ -168,7 +168,7 @@ def test_recovery_of_the_image_itself_is_perfect_and_does_not_feel_brightness_an
 
 
 def test_recovery_of_other_images_identifies_nothing():
-    images, judge = POOLS.private.images, Judge(POOLS.public, Whitened().fit(POOLS.auxiliary))
+    images, judge = POOLS.private.inputs, Judge(POOLS.public, Whitened().fit(POOLS.auxiliary))
     other = judge(images.roll(1, dims=0), images)
     assert other.identified <= 3 / 80
     assert other.identified_white <= 3 / 80

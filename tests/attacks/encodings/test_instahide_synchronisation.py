@@ -38,7 +38,7 @@ def test_without_a_mean_image_pictures_are_dark() -> None:
 
 
 def test_without_a_mean_image_photographs_are_told_from_their_negatives() -> None:
-    photographs = 2 * Photos(size=16)().test.images - 1
+    photographs = 2 * Photos(size=16)().test.inputs - 1
     generator, right = seeded(0, "sets"), []
     for _ in range(50):
         chosen = photographs[torch.randperm(len(photographs), generator=generator)[:12]]

@@ -29,7 +29,7 @@ def decode_rounds(found: Sequence[Reconstruction], observations: Sequence[Update
     Every round mixes anew, so that a few of them determine even images whose signs are hidden. Rounds whose inversion
     diverged are left out.
     """
-    pairs = [(one, seen) for one, seen in zip(found, observations, strict=True) if one.images is not None]
+    pairs = [(one, seen) for one, seen in zip(found, observations, strict=True) if one.inputs is not None]
     first = observations[0]
     count = _needed(first.num_examples, "num_examples")
     if any(seen.num_examples != count for _, seen in pairs):
@@ -38,12 +38,12 @@ def decode_rounds(found: Sequence[Reconstruction], observations: Sequence[Update
     if not pairs:
         return replace(found[0], labels=labels)
     mixing = stacked([_needed(seen.mixing, "mixing") for _, seen in pairs])
-    encodings = torch.cat([one.images for one, _ in pairs if one.images is not None])
+    encodings = torch.cat([one.inputs for one, _ in pairs if one.inputs is not None])
     images = decode(encodings, mixing, mixing.images(count))[:count].clamp(0, 1)
     if mixing.signed:
         images = _likelier(images, labels, pairs[-1][1])
     facts = {**found[0].facts, "mixing": UPPER_BOUND, "rounds": len(pairs)}
-    return replace(pairs[0][0], images=images, labels=labels, facts=facts)
+    return replace(pairs[0][0], inputs=images, labels=labels, facts=facts)
 
 
 def _needed(value: T | None, name: str) -> T:

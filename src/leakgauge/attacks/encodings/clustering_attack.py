@@ -107,7 +107,7 @@ class Clustering(Unmixing):
         shape = observation.encoded.images.shape[1:]
         images = uncentred(synchronised(pictures.unflatten(1, shape), mean)).clamp(0, 1)
         found = Reconstruction(
-            images=images.to(observation.encoded.images),
+            inputs=images.to(observation.encoded.images),
             labels=classes,
             outcome=Outcome.SOLVED,
             loss_trace=torch.tensor(trace),

@@ -123,13 +123,13 @@ class EpochCopies:
             progress=progress,
         )
         own = None if found.labels is None else found.labels.unflatten(0, (client.epochs, num_examples))
-        images = found.images
+        images = found.inputs
         if images is not None:
             assert own is not None
             images = merged(images.unflatten(0, (client.epochs, num_examples)), own)
         return replace(
             found,
-            images=images,
+            inputs=images,
             labels=None if own is None else own[0],
             facts={**found.facts, "copies": client.epochs},
         )

@@ -85,12 +85,12 @@ class LocalStepSearch:
 
     def _distance(self, seen: UpdateObservation, found: Reconstruction) -> float:
         """How far the update of what was found is from the observed one."""
-        if found.images is None or found.labels is None or seen.local_update is None:
+        if found.inputs is None or found.labels is None or seen.local_update is None:
             return float("inf")
         observed = seen.update.params
         with torch.no_grad():
             update = seen.local_update.expected(
-                seen.learner, seen.state, Batch(found.images, found.labels), observed=observed
+                seen.learner, seen.state, Batch(found.inputs, found.labels), observed=observed
             )
             distance = float(self.judge(update, observed))
         return distance if math.isfinite(distance) else float("inf")

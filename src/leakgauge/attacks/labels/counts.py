@@ -32,7 +32,7 @@ class CountRule(ABC):
     ) -> Reconstruction:
         del progress
         labels = self.restore(observation, generator=generator)
-        return Reconstruction(images=None, labels=labels, outcome=Outcome.SOLVED)
+        return Reconstruction(inputs=None, labels=labels, outcome=Outcome.SOLVED)
 
 
 def as_labels(counts: Tensor, observation: UpdateObservation) -> Tensor:

@@ -60,7 +60,7 @@ class SoftLabel:
             labels = self.restore(observation, generator=generator)
         except UnsupportedModel as refusal:
             return Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": str(refusal)})
-        return Reconstruction(images=None, labels=labels, outcome=Outcome.SOLVED)
+        return Reconstruction(inputs=None, labels=labels, outcome=Outcome.SOLVED)
 
 
 def _with_bias(head: Head, bias_update: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def stand_ins(
     auxiliary = known(observation.auxiliary, "auxiliary", needed_by=needed_by)
     if len(auxiliary) == 0:
         raise InvalidCase("The auxiliary data hold no image; give at least one, or use noise instead.")
-    images = auxiliary.images.to(device=observation.state.device, dtype=observation.state.dtype)
+    images = auxiliary.inputs.to(device=observation.state.device, dtype=observation.state.dtype)
     labels = auxiliary.labels.cpu()
     if len(images) == 1:  # twice the same, for BatchNorm's sake
         images, labels = images.repeat(2, 1, 1, 1), labels.repeat(2, *[1] * (labels.ndim - 1))

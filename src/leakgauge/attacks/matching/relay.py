@@ -129,7 +129,7 @@ class RelaySearch:
         return [self._chosen([of_leg[index] for of_leg in found]) for index in range(len(self.observations))]
 
     def _chosen(self, found: list[tuple[float, Reconstruction]]) -> Reconstruction:
-        usable = [index for index, (_, result) in enumerate(found) if result.images is not None] or [0]
+        usable = [index for index, (_, result) in enumerate(found) if result.inputs is not None] or [0]
         last = max(usable)
         winner = min(usable, key=lambda index: found[index][0]) if self.relay.kept == "closest" else last
         loss, result = found[winner]

@@ -45,7 +45,7 @@ def public(
     if folder is not None:
         images, source = Pictures(folder, greyscale=greyscale), str(folder)
     else:
-        images, source = list(images_of(str(dataset), data_root, split)[0].images), f"{dataset} ({split})"
+        images, source = list(images_of(str(dataset), data_root, split)[0].inputs), f"{dataset} ({split})"
     keys = keys_of(insecure_seed)
     started = time.perf_counter()
     with counting("cutting patches") as progress:

@@ -75,8 +75,8 @@ def average_encryptions(
         for name, view in views.items():
             for attack, found in _attacks(publication, view, neighbours, queries).items():
                 tell(f"{name}, {attack}")
-                originals = publication.private.images[found.targets]
-                unrelated = publication.private.images[(found.targets + private // 2) % private]
+                originals = publication.private.inputs[found.targets]
+                unrelated = publication.private.inputs[(found.targets + private // 2) % private]
                 row = AveragingRow(
                     repr(scheme),
                     f"{name}, {attack}",
@@ -161,8 +161,8 @@ def _weak(publication: Publication, seen: EncodingObservation, asked: Tensor, ne
 
 
 def _images(found: Reconstruction) -> Tensor:
-    assert found.images is not None
-    return found.images
+    assert found.inputs is not None
+    return found.inputs
 
 
 def _shared(publication: Publication) -> Tensor:

@@ -119,8 +119,8 @@ def cluster_encodings(pools: Pools, trial: Trial, *, seed: int = 0, judge: Judge
         trial,
         seed,
         seconds,
-        recovery=judge(estimates, publication.private.images),
-        null=judge(_paired(unmixed, others), others.private.images),
+        recovery=judge(estimates, publication.private.inputs),
+        null=judge(_paired(unmixed, others), others.private.inputs),
         recall=recall,
         precision=precision,
         recall_null=recall_null,
@@ -130,7 +130,7 @@ def cluster_encodings(pools: Pools, trial: Trial, *, seed: int = 0, judge: Judge
         given=tuple(f"{name}: {value}" for name, value in facts.items() if isinstance(value, str))
         + (("mixing: given, an upper bound on leakage",) if trial.knows == "mixing" else ()),
     )
-    return Clustered(row, publication.private.images, estimates)
+    return Clustered(row, publication.private.inputs, estimates)
 
 
 def judge_among(decoys: Tensor) -> Judge:
@@ -154,8 +154,8 @@ def incidences(coefficients: Tensor, truth: Tensor) -> tuple[float, float]:
 def _without(pool: Batch, used: Batch) -> Batch:
     """The examples of a pool whose images are not among those used."""
     taken = torch.zeros(len(pool), dtype=torch.bool)
-    for image in used.images:
-        taken |= (pool.images == image).flatten(1).all(dim=1)
+    for image in used.inputs:
+        taken |= (pool.inputs == image).flatten(1).all(dim=1)
     return pool[~taken]
 
 
@@ -181,4 +181,4 @@ def _truth(publication: Publication) -> Tensor:
 def _paired(unmixed: Unmixed, publication: Publication) -> Tensor:
     """Estimates in the order of the originals, one for one; grey where the attack believed in fewer images."""
     paired = align(unmixed.reconstruction, publication.private).reconstructions
-    return torch.where(paired.isnan(), _GREY, paired).to(publication.private.images)
+    return torch.where(paired.isnan(), _GREY, paired).to(publication.private.inputs)

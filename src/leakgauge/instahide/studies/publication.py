@@ -79,7 +79,7 @@ def publish(
     for _ in range(copies):
         used = private
         if deployment.private_crops is not None:
-            used = Batch(deployment.private_crops(private.images, generator=generator), private.labels)
+            used = Batch(deployment.private_crops(private.inputs, generator=generator), private.labels)
         public = pools.public
         if deployment.public_crops is not None:
             public = deployment.public_crops(public, generator=generator)

@@ -71,7 +71,7 @@ def recover_from_one(
         else:
             pursuit = PublicPursuit()(observation, generator=generator)
             indices, unmasked, estimates = pursuit.indices, shown, remainder(shown, pools.public, pursuit)
-        originals = publication.private.images
+        originals = publication.private.inputs
         row = SingleEncodingRow(
             repr(scheme),
             seed,

@@ -79,7 +79,7 @@ class Graph(Linearised):
     state: ModelState
 
     def at(self, params: ParamTree, batch: Batch, wanted: Wanted) -> tuple[dict[str, Tensor], Pull]:
-        images = batch.images.detach().requires_grad_()
+        images = batch.inputs.detach().requires_grad_()
         labels = batch.labels.detach().requires_grad_() if wanted.labels else batch.labels
         leaves = {name: p.detach().requires_grad_() for name, p in params.items()} if wanted.params else params
         with torch.enable_grad():

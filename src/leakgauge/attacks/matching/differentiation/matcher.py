@@ -69,7 +69,7 @@ class Matcher:
                 kept[index] = params
             params = self._stepped(params, batch[rows], rate)
         value, adjoint = self.problem.direction(tree.sub(start, params))
-        images = torch.zeros_like(batch.images)
+        images = torch.zeros_like(batch.inputs)
         labels = torch.zeros_like(batch.labels) if wanted.labels else None
         for first in reversed(range(0, len(slices), stride)):
             segment = slices[first : first + stride]

@@ -54,7 +54,7 @@ class _Quotient(Linearised):
             length = tree.norm(direction)
             if length == 0:
                 zero = torch.zeros_like(batch.labels) if wanted.labels else None
-                return Pulled(torch.zeros_like(batch.images), None, zero)
+                return Pulled(torch.zeros_like(batch.inputs), None, zero)
             step = float(self.relative * tree.norm(params) / length)
             ahead, behind = (
                 _batch_gradient(
@@ -73,7 +73,7 @@ class _Quotient(Linearised):
 
 def _batch_gradient(learner: Learner, state: ModelState, batch: Batch, *, of_labels: bool) -> tuple[Tensor, ...]:
     """The loss's derivative in the images and, where asked for, in the labels."""
-    images, labels = batch.images.detach().requires_grad_(), batch.labels.detach().requires_grad_(of_labels)
+    images, labels = batch.inputs.detach().requires_grad_(), batch.labels.detach().requires_grad_(of_labels)
     with torch.enable_grad():
         loss = learner.objective(state.params, state.buffers, Batch(images, labels))
         return torch.autograd.grad(loss, (images, labels) if of_labels else (images,))

@@ -56,7 +56,7 @@ class Tangent(Differentiation):
         their_pull = theirs(tree.map_tensors(torch.clone, problem.observed))
         try:
             # The exact sweeps, whatever a route makes of them: a wrong rule shows in both.
-            found, ours = Tangent().linearise(problem, batch.images).at(problem.state.params, batch, wanted)
+            found, ours = Tangent().linearise(problem, batch.inputs).at(problem.state.params, batch, wanted)
             pull = ours(tree.map_tensors(torch.clone, problem.observed))
         except UnsupportedModel:
             raise
@@ -109,7 +109,7 @@ class _Sweeps(Linearised):
     def at(self, params: ParamTree, batch: Batch, wanted: Wanted) -> tuple[dict[str, Tensor], Pull]:
         with torch.no_grad():
             network = self.network_at(params)
-            gradient, kept = network.gradient(batch.images, batch.labels)
+            gradient, kept = network.gradient(batch.inputs, batch.labels)
 
         def pull(direction: dict[str, Tensor]) -> Pulled:
             with torch.no_grad():
@@ -177,7 +177,7 @@ class _Differences(_Sweeps):
             return super().at(params, batch, wanted)
         with torch.no_grad():
             network = self.network_at(params)
-            gradient, kept = network.gradient(batch.images, batch.labels, of_images=True)
+            gradient, kept = network.gradient(batch.inputs, batch.labels, of_images=True)
         # Copied only where the derivative in the parameters is wanted: the caller may write over the gradient.
         base = tree.map_tensors(torch.clone, gradient) if wanted.params else None
 
