@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakgauge import params as tree
-from leakgauge.attacks.base import Tick
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.federated import (
     EpochCopies,
@@ -35,6 +34,7 @@ from leakgauge.data import Photos
 from leakgauge.defences import Pruning
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.models import Compact, build
+from leakgauge.progress import Tick
 from leakgauge.protocol import FedAvg, FedSGD, UpdateObservation, learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction

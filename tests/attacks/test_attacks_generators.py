@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from leakgauge.attacks.base import Tick
 from leakgauge.attacks.matching import (
     Accumulated,
     Adam,
@@ -44,6 +43,7 @@ from leakgauge.attacks.recipes import ci_net, gias, gias_on_noise, gifd
 from leakgauge.errors import InvalidCase, InvalidFile, UnsupportedModel
 from leakgauge.generative import DCGAN, write_generator
 from leakgauge.models import MLP, Compact, LeNet, build
+from leakgauge.progress import Tick
 from leakgauge.protocol import FedAvg, FedSGD
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch

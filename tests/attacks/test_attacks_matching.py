@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks.base import Tick
 from leakgauge.attacks.matching import (
     LBFGS,
     Adam,
@@ -29,6 +28,7 @@ from leakgauge.defences import GaussianNoise, Pruning
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.metrics import PSNR, align
 from leakgauge.models import Compact, ConvNet, LeNet, build
+from leakgauge.progress import Tick
 from leakgauge.protocol import FedAvg, FedSGD
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction

@@ -16,7 +16,6 @@ from torch import Generator, Tensor, nn
 import leakgauge
 from leakgauge import THREAT_MODELS, FedSGD, UpdateObservation
 from leakgauge.attacks.analytic import LinearLayer
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
 from leakgauge.attacks.malicious import LabelFlip
 from leakgauge.attacks.matching import (
@@ -42,6 +41,7 @@ from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.metrics import PSNR
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol import Federation, learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction

@@ -16,7 +16,6 @@ from torch import Generator, nn
 
 from leakgauge import THREAT_MODELS, Federation, FedSGD, RecordedRound, UpdateObservation, audit, write_round
 from leakgauge.attacks.analytic import LinearLayer
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.labels import IDLG
 from leakgauge.audit import restoration
 from leakgauge.audit.api import execute, load_result
@@ -30,6 +29,7 @@ from leakgauge.audit.store import FolderStore
 from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import expected_guess
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol import learner_and_state
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Batch, Outcome, Reconstruction

@@ -17,7 +17,6 @@ from torch.nn.functional import cross_entropy, multi_margin_loss
 
 from leakgauge import THREAT_MODELS, FedSGD, UpdateObservation, Verdict
 from leakgauge.attacks.analytic import LinearLayer
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.audit.api import execute
 from leakgauge.audit.case import Case, RecordedUpdate
 from leakgauge.audit.grid import Round, grid, standard_metrics
@@ -28,6 +27,7 @@ from leakgauge.config import build_defence
 from leakgauge.errors import InvalidCase, MissingKnowledge, UnsupportedModel
 from leakgauge.fingerprint import digest
 from leakgauge.metrics import PSNR, SSIM, Identification, LabelRecall
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol import Federation, learner_and_state
 from leakgauge.report.progress import case_progress
 from leakgauge.types import Batch, Outcome, Reconstruction

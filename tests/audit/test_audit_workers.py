@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Generator
 
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.audit import workers
 from leakgauge.audit.case import Case
 from leakgauge.audit.plan import Plan, Prepared, prepare
@@ -20,6 +19,7 @@ from leakgauge.audit.run import run_cases
 from leakgauge.audit.store import FolderStore
 from leakgauge.audit.workers import cores, run_side_by_side
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.types import Outcome, Reconstruction
 

@@ -16,10 +16,10 @@ from cli_support import Command, Words
 
 import leakgauge
 from leakgauge import write_round
-from leakgauge.attacks.base import Tick
 from leakgauge.audit import resumption
 from leakgauge.audit.record import Record
 from leakgauge.audit.store import FolderStore
+from leakgauge.progress import Tick
 
 STOPPED = """
 import os, signal, sys

@@ -9,8 +9,8 @@ from cli_support import *  # noqa: F403
 from cli_support import Command, Words
 from rich.console import Console
 
-from leakgauge.attacks.base import Tick
 from leakgauge.audit.case import Case
+from leakgauge.progress import Tick
 from leakgauge.report.progress import Forecast, Pace, case_progress, in_words, training_progress
 
 

@@ -14,13 +14,13 @@ import leakgauge.attacks.federated
 import leakgauge.attacks.labels
 import leakgauge.attacks.malicious
 import leakgauge.attacks.matching
-from leakgauge.attacks.base import Tick
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.attacks.matching import GradientMatching
 from leakgauge.catalogue import ATTACKS
 from leakgauge.defences import GaussianNoise, Pruning
 from leakgauge.errors import InvalidUpdate, MissingKnowledge
 from leakgauge.models import MLP, Compact, ConvNet, build
+from leakgauge.progress import Tick
 from leakgauge.protocol import FedAvg, UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Outcome, Reconstruction

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from leakgauge.attacks.analytic import LinearLayer
-from leakgauge.attacks.base import silent
 from leakgauge.attacks.labels import ILRG, LLG, ZLG, BestLabels
 from leakgauge.data import Cifar100
 from leakgauge.models import MLP, VGG, LeNet5, ResNet, build
+from leakgauge.progress import silent
 from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
 from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce

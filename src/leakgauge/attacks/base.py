@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from torch import Generator, Tensor
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidUpdate
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.types import ParamTree, Reconstruction
-
-
-class Tick(NamedTuple):
-    """How far an attack has come."""
-
-    step: int
-    fraction: float
-    loss: float
-
-
-class Progress(Protocol):
-    def __call__(self, tick: Tick) -> None: ...
-
-
-def silent(tick: Tick) -> None:
-    """Report progress to nobody."""
 
 
 class Attack(Protocol):

@@ -10,9 +10,9 @@ from typing import Protocol, cast
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, Tick
 from leakgauge.audit.store import Store
 from leakgauge.errors import InvalidFile
+from leakgauge.progress import Progress, Tick
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.types import Outcome, Reconstruction
 

@@ -11,7 +11,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.audit.case import Case
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably, resumable
@@ -19,6 +18,7 @@ from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
 from leakgauge.fingerprint import environment
 from leakgauge.metrics import Comparison, Identification, Metric, align, class_counts, expected_guess
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction

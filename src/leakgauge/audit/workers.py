@@ -15,13 +15,13 @@ from multiprocessing.process import BaseProcess
 
 import torch
 
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.audit.case import Case
 from leakgauge.audit.record import Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, ProgressOf, recall, run_case, run_cases, unwatched
 from leakgauge.audit.store import FolderStore, Store
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.threads import is_small
 
 PATIENCE = 10.0

@@ -13,7 +13,6 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.encodings.alternation import expected
 from leakgauge.attacks.encodings.clustering_attack import Clustering, Unmixed
 from leakgauge.attacks.encodings.crops import AlignedSearch
@@ -29,6 +28,7 @@ from leakgauge.files import read_tensors
 from leakgauge.instahide.challenge import SECRET, read_challenge
 from leakgauge.instahide.studies.public_images import hit_members
 from leakgauge.metrics import PSNR, SSIM, Comparison
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
 from leakgauge.protocol.encoding import Mixing
 from leakgauge.protocol.threat_model import Fact

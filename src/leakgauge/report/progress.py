@@ -10,10 +10,10 @@ from statistics import fmean
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from leakgauge.attacks.base import Progress as AttackProgress
-from leakgauge.attacks.base import Tick
 from leakgauge.audit.case import Case
 from leakgauge.audit.run import ProgressOf
+from leakgauge.progress import Progress as AttackProgress
+from leakgauge.progress import Tick
 
 
 class Pace:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.base import Progress, Tick
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.crops import Cropping
 from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining, load_demasker
@@ -32,6 +31,7 @@ from leakgauge.instahide.studies import (
     average_encryptions,
     search_public_images,
 )
+from leakgauge.progress import Progress, Tick
 from leakgauge.protocol.encoding import Mixing
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.experiment import Scale

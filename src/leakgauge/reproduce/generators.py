@@ -9,13 +9,14 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Generator
 
-from leakgauge.attacks.base import Attack, Progress, silent
+from leakgauge.attacks.base import Attack
 from leakgauge.attacks.matching import TrainedGenerator
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import writable_folder
 from leakgauge.fingerprint import digest
 from leakgauge.generative import DCGAN, GeneratorTraining, GeneratorTrainingPlan, train_generator
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.reproduce.victims import TrainProgress
 from leakgauge.types import Reconstruction

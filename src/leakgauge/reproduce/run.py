@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import torch
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.audit.api import named_threat_model
 from leakgauge.audit.case import Case
@@ -22,6 +21,7 @@ from leakgauge.catalogue import METRICS
 from leakgauge.config import build
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.protocol.round import Federation
 from leakgauge.randomness import seeded

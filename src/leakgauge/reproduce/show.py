@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from leakgauge.attacks.base import Progress as AttackProgress
-from leakgauge.attacks.base import Tick
 from leakgauge.audit.case import Case
+from leakgauge.progress import Progress as AttackProgress
+from leakgauge.progress import Tick
 from leakgauge.protocol.local_update import FedSGD
 from leakgauge.report.images import paired, write_strips
 from leakgauge.report.progress import Forecast, in_words, time_left

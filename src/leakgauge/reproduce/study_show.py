@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from leakgauge.attacks.base import Tick
+from leakgauge.progress import Tick
 from leakgauge.report.images import paired, write_strips
 from leakgauge.report.progress import Pace, progress_bar, time_left
 from leakgauge.reproduce.experiment import Published

@@ -10,10 +10,10 @@ from torch import Generator
 
 from leakgauge.attacks.adaptive.adaptation import adapted, informed
 from leakgauge.attacks.adaptive.rounds import Unmixing
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.recipes.best import Best, Family, best
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.local_update import transforms
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction

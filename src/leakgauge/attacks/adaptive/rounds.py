@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks.adaptive.decoding import decode
-from leakgauge.attacks.base import Tick
 from leakgauge.attacks.matching.search import Search, Snapshot
 from leakgauge.errors import InvalidCase, MissingKnowledge
+from leakgauge.progress import Tick
 from leakgauge.protocol.encoding import CENTRE, stacked
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.types import Batch, Outcome, Reconstruction

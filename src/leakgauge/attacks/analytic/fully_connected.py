@@ -19,9 +19,10 @@ from leakgauge.attacks.analytic.linear_layer import (
 )
 from leakgauge.attacks.analytic.softmax_head import is_softmax_loss, softmax_label, solve_softmax_head
 from leakgauge.attacks.analytic.structure import Link, Site, links, sites
-from leakgauge.attacks.base import LabelAttack, Progress, finite_update, silent
+from leakgauge.attacks.base import LabelAttack, finite_update
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import InvalidCase, UnsupportedModel
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 

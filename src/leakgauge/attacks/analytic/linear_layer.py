@@ -9,9 +9,10 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.analytic.structure import sites
-from leakgauge.attacks.base import LabelAttack, Progress, finite_update, silent
+from leakgauge.attacks.base import LabelAttack, finite_update
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import LeakGaugeError
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate, Transformed
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.encodings.alternation import alternate, residuals
 from leakgauge.attacks.encodings.assignment import LabelSimplices
 from leakgauge.attacks.encodings.clusters import groups_by_class
@@ -21,6 +20,7 @@ from leakgauge.attacks.encodings.refinement import Explained, pictures_of, refin
 from leakgauge.attacks.encodings.synchronisation import synchronised
 from leakgauge.attacks.encodings.whitening import centred, uncentred
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.types import Outcome, Reconstruction
 

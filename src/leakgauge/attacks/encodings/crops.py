@@ -9,12 +9,12 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.encodings.knowledge import public_of
 from leakgauge.attacks.encodings.prepared import Prepared
 from leakgauge.attacks.encodings.ranking import Ranking, no_matches, score_pairs, score_rows, with_block
 from leakgauge.attacks.encodings.statistics import Sides, Statistic
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 
 

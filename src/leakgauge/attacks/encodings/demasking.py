@@ -11,7 +11,6 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.network_training import trained
 from leakgauge.attacks.encodings.synthetic import mixtures
@@ -19,6 +18,7 @@ from leakgauge.attacks.encodings.unet import UNet
 from leakgauge.attacks.encodings.whitening import centred, uncentred
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
+from leakgauge.progress import Progress, silent
 from leakgauge.randomness import global_stream
 
 _BLOCK = 256

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from leakgauge.attacks.base import Progress, Tick
 from leakgauge.attacks.budget import Budget
+from leakgauge.progress import Progress, Tick
 
 
 def trained(

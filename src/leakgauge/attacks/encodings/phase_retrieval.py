@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.encodings.fourth_moment import whitened_squares
 from leakgauge.attacks.encodings.knowledge import auxiliary_of, public_of
 from leakgauge.attacks.encodings.prepared import Prepared
@@ -21,6 +20,7 @@ from leakgauge.attacks.encodings.ranking import blocks, top_matches
 from leakgauge.attacks.encodings.statistics import Statistic
 from leakgauge.attacks.encodings.whitening import Whitener, centred, uncentred, whitener
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 
 _QUERIES = 256

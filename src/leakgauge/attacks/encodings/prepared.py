@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, silent
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 
 Found = TypeVar("Found")

@@ -8,11 +8,11 @@ from typing import Protocol
 
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.encodings.knowledge import public_of
 from leakgauge.attacks.encodings.ranking import BLOCK, Ranking, blocks, top_matches
 from leakgauge.attacks.encodings.statistics import Correlation, Statistic
 from leakgauge.attacks.encodings.whitening import FeatureMap, unit
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.encodings.alternation import residuals
 from leakgauge.attacks.encodings.assignment import PRESENT, flow
 from leakgauge.attacks.encodings.clustering_attack import Unmixed, Unmixing, knowledge, magnitudes, private_classes
 from leakgauge.attacks.encodings.clusters import grown
 from leakgauge.attacks.encodings.pairs import PairSimilarity
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.types import Outcome, Reconstruction
 

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.encodings.knowledge import public_of
 from leakgauge.attacks.encodings.prepared import Prepared
 from leakgauge.attacks.encodings.public_search import candidate_rows
 from leakgauge.attacks.encodings.ranking import BLOCK, blocks, score_pairs
 from leakgauge.attacks.encodings.statistics import Correlation, Statistic
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.base import Progress, Tick
 from leakgauge.attacks.encodings.alternation import alternate, residuals
 from leakgauge.attacks.encodings.assignment import PRESENT, LabelSimplices, fitted
 from leakgauge.attacks.encodings.lift import lift
+from leakgauge.progress import Progress, Tick
 
 _RIDGE = 1e-4
 _TURNS = 15

@@ -10,7 +10,6 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.functional import adaptive_avg_pool2d, cross_entropy
 
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.crops import Cropping
 from leakgauge.attacks.encodings.knowledge import public_of
@@ -22,6 +21,7 @@ from leakgauge.attacks.encodings.synthetic import mixtures
 from leakgauge.attacks.encodings.views import Magnitudes, View
 from leakgauge.attacks.encodings.whitening import centred, unit
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.randomness import global_stream
 from leakgauge.structural_similarity import Windows, similarity, windows

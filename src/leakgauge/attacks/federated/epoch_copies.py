@@ -10,13 +10,13 @@ from scipy.optimize import linear_sum_assignment
 from torch import Generator, Tensor
 from torch.nn.functional import conv2d, gelu
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.clients import exchanged, innermost
 from leakgauge.attacks.matching.priors import Prior
 from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.randomness import seeded

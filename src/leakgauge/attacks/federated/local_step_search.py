@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, Tick, finite_update, silent
+from leakgauge.attacks.base import finite_update
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.clients import exchanged, innermost
 from leakgauge.attacks.matching.objectives import Euclidean, Objective
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Batch, Reconstruction

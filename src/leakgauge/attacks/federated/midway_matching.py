@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from torch import Generator
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient
 from leakgauge.attacks.recipes.best import Best
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from torch import Generator
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.clients import exchanged
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction
 

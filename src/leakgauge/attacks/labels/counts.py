@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, silent
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 

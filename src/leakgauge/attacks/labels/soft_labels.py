@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.labels.head import Head, mean_gradient
 from leakgauge.errors import UnsupportedModel
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 

@@ -9,8 +9,9 @@ from typing import ClassVar
 from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable
-from leakgauge.attacks.base import Progress, finite_update, silent
+from leakgauge.attacks.base import finite_update
 from leakgauge.errors import UnsupportedModel
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.protocol.round import Federation

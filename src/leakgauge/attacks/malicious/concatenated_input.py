@@ -9,10 +9,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable, restored_labels
-from leakgauge.attacks.base import Progress
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.attacks.malicious.base import MaliciousAttack, head_tensors, under
 from leakgauge.attacks.malicious.blank_head import head_inputs, head_labels
+from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import ImageShape, ModelState, Outcome, ParamTree, Reconstruction

@@ -10,10 +10,10 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import relu
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable, restored_labels
-from leakgauge.attacks.base import Progress
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.attacks.malicious.base import MaliciousAttack, under
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import ImageShape, ModelState, Outcome, Reconstruction

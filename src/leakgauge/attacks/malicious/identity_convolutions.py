@@ -11,12 +11,12 @@ import torch
 from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable, restored_labels
-from leakgauge.attacks.base import Progress
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.attacks.malicious.base import MaliciousAttack, changed
 from leakgauge.attacks.malicious.blank_head import head_inputs, head_labels
 from leakgauge.attacks.malicious.pixel_decoder import pixel_decoder
 from leakgauge.errors import UnsupportedModel
+from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import ImageShape, ModelState, Outcome, Reconstruction

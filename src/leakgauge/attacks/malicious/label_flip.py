@@ -8,10 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
-from leakgauge.attacks.base import Attack, Progress
+from leakgauge.attacks.base import Attack
 from leakgauge.attacks.malicious.base import MaliciousAttack, changed, head_tensors
 from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.types import ImageShape, ModelState, Reconstruction

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator
 
-from leakgauge.attacks.base import LabelAttack, Progress, finite_update, silent
+from leakgauge.attacks.base import LabelAttack, finite_update
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.labels.best import BestLabels
 from leakgauge.attacks.matching.differentiation import Automatic, Differentiation
@@ -21,6 +21,7 @@ from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.attacks.matching.unknowns import FreeLabels, Unknowns
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction
 

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, Tick, finite_update, silent
+from leakgauge.attacks.base import finite_update
 from leakgauge.attacks.matching.search import Snapshot
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction, Update
 

@@ -9,11 +9,11 @@ from typing import Literal, get_args
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.search import Search, Snapshot
 from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 

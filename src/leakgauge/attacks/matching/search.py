@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from leakgauge import params as tree
-from leakgauge.attacks.base import Progress, Tick, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.differentiation import Differentiation, Evaluator, Rows, plan_evaluation
 from leakgauge.attacks.matching.objectives import Objective
@@ -19,6 +18,7 @@ from leakgauge.attacks.matching.priors import Prior
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 from leakgauge.attacks.matching.unknowns import Unknowns
 from leakgauge.errors import InvalidFile
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.types import Outcome, ParamTree, Reconstruction
 
 Snapshot = Mapping[str, Tensor]

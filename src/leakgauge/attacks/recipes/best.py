@@ -9,7 +9,6 @@ from typing import Literal
 import torch
 from torch import Generator
 
-from leakgauge.attacks.base import Progress, silent
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic, FrozenDifference
@@ -24,6 +23,7 @@ from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
 from leakgauge.attacks.recipes.published import tuned_ci_net
 from leakgauge.errors import UnsupportedModel
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.local_update import LocalUpdate, Transformed, wrappers
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction

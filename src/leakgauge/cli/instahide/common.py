@@ -16,9 +16,9 @@ from leakgauge.errors import InvalidCase
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from leakgauge.attacks.base import Progress as AttackProgress
-    from leakgauge.attacks.base import Tick
     from leakgauge.encodings import KeySource, Scheme
+    from leakgauge.progress import Progress as AttackProgress
+    from leakgauge.progress import Tick
     from leakgauge.types import Batch
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="photos, digits, cifar10, npz:file='x.npz', ...")]
