@@ -18,8 +18,8 @@ from leakgauge.attacks.matching import (
 from leakgauge.attacks.recipes import ci_net
 from leakgauge.models import ResNet
 from leakgauge.reproduce import EXPERIMENTS, Setting
-from leakgauge.reproduce.cinet import PUBLISHED
 from leakgauge.reproduce.experiment import budget_of
+from leakgauge.reproduce.papers.cinet.tables import PUBLISHED
 
 AS_PRINTED = {
     "table4": {"ssim": "1.00 0.00", "fsim": "1.00 0.00", "psnr": "33.72 0.05", "lpips_vgg": "0.01 0.00"},

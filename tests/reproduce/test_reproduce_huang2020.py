@@ -19,8 +19,8 @@ from leakgauge.encodings import SeededKeys
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
 from leakgauge.reproduce import EXPERIMENTS, SCALES, STUDIES, Options, Study, StudyResult, prepare_study, run_study
-from leakgauge.reproduce.encodings import SIZES
-from leakgauge.reproduce.encrypted_training import WORK, FixedShares
+from leakgauge.reproduce.measures.training import WORK, FixedShares
+from leakgauge.reproduce.papers.huang2020.encodings import SIZES
 from leakgauge.reproduce.registry import named, named_experiment
 from leakgauge.reproduce.study import Bench, Found, Part
 from leakgauge.reproduce.study_show import study_table, watching_study, write_study_sheet

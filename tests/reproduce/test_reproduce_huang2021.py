@@ -21,7 +21,7 @@ from leakgauge.protocol import THREAT_MODELS
 from leakgauge.protocol.threat_model import BatchNormAccess
 from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce
 from leakgauge.reproduce.experiment import budget_of
-from leakgauge.reproduce.huang2021 import DEFENCES, MNIST
+from leakgauge.reproduce.papers.huang2021 import DEFENCES, MNIST
 from leakgauge.reproduce.result import Measured, RowResult, orders
 from leakgauge.reproduce.show import table
 from leakgauge.tradeoff.training import TrainingPlan

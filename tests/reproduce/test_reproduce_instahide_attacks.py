@@ -11,9 +11,9 @@ from leakgauge.attacks.encodings.clustering_attack import Clustering
 from leakgauge.attacks.encodings.published_recipe import PublishedRecipe
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
-from leakgauge.instahide.studies import Trial
 from leakgauge.reproduce import SCALES, STUDIES
-from leakgauge.reproduce.instahide_attacks import SIZES, Restoring, Searching, pools_of
+from leakgauge.reproduce.measures.restoring import Trial
+from leakgauge.reproduce.papers.instahide import SIZES, Restoring, Searching, pools_of
 from leakgauge.reproduce.study import Bench
 from leakgauge.reproduce.victims import embedded
 

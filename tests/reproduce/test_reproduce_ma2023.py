@@ -20,7 +20,7 @@ from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state, sim
 from leakgauge.randomness import seeded
 from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce
 from leakgauge.reproduce.draws import AtRandom, Skewed
-from leakgauge.reproduce.ma2023 import METHODS
+from leakgauge.reproduce.papers.ma2023 import METHODS
 from leakgauge.reproduce.run import prepare
 from leakgauge.reproduce.show import table
 from leakgauge.reproduce.victims import embedded, train_head_only, victim

@@ -15,7 +15,7 @@ from leakgauge.protocol import FedAvg
 from leakgauge.reproduce import EXPERIMENTS, SCALES, Experiment, Row, Setting, named_experiment
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.experiment import budget_of
-from leakgauge.reproduce.geiping2020 import PUBLISHED, federated_attack
+from leakgauge.reproduce.papers.geiping2020 import PUBLISHED, federated_attack
 from leakgauge.reproduce.victims import embedded
 
 

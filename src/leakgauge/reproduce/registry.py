@@ -6,26 +6,20 @@ from collections.abc import Mapping
 
 from leakgauge.config import build
 from leakgauge.errors import InvalidCase
-from leakgauge.reproduce import (
-    cinet,
-    geiping2020,
-    generator_comparison,
-    gias,
-    huang2020,
-    huang2021,
-    instahide_attacks,
-    ma2023,
-)
 from leakgauge.reproduce.experiment import Experiment
+from leakgauge.reproduce.papers import geiping2020, huang2021, instahide, ma2023
+from leakgauge.reproduce.papers.cinet import comparison, gias
+from leakgauge.reproduce.papers.cinet import tables as cinet
+from leakgauge.reproduce.papers.huang2020 import tables as huang2020
 from leakgauge.reproduce.study import Study
 
-_PAPERS = (geiping2020, huang2021, ma2023, cinet, generator_comparison, gias)
+_PAPERS = (geiping2020, huang2021, ma2023, cinet, comparison, gias)
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment for paper in _PAPERS for experiment in paper.EXPERIMENTS
 }
 
-STUDIES: Mapping[str, Study] = {study.name: study for study in (*huang2020.STUDIES, *instahide_attacks.STUDIES)}
+STUDIES: Mapping[str, Study] = {study.name: study for study in (*huang2020.STUDIES, *instahide.STUDIES)}
 """Experiments that attack no update."""
 
 

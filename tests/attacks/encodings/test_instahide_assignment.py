@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instahide_support import fields
 
+from instahide_support import fields
 from leakgauge.attacks.encodings.assignment import LabelSimplices, fitted, flow
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded

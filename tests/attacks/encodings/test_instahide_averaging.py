@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from instahide_support import fields, published
 
+from instahide_support import fields, published
 from leakgauge.attacks.encodings.averaging import AverageOfKnownSets, AverageOfNearest
 from leakgauge.attacks.encodings.views import Magnitudes
 from leakgauge.attacks.encodings.whitening import Pixels, Whitened

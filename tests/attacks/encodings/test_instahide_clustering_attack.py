@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 import torch
-from instahide_support import fields
 
+from instahide_support import fields
 from leakgauge.attacks.encodings.assignment import LabelSimplices
 from leakgauge.attacks.encodings.clustering_attack import Clustering, private_classes
 from leakgauge.attacks.encodings.public_noise import likelier, public_variances
@@ -15,17 +15,17 @@ from leakgauge.attacks.encodings.published_recipe import PublishedRecipe
 from leakgauge.attacks.encodings.whitening import HighPass
 from leakgauge.encodings import CrossDataset, InsideDataset
 from leakgauge.errors import InvalidCase
-from leakgauge.instahide.studies.clustering import (
+from leakgauge.metrics.alignment import align
+from leakgauge.metrics.psnr import PSNR
+from leakgauge.randomness import seeded
+from leakgauge.reproduce.measures.publication import Pools, publish
+from leakgauge.reproduce.measures.recovery import Judge
+from leakgauge.reproduce.measures.restoring import (
     DEPLOYMENTS,
     Trial,
     cluster_encodings,
     incidences,
 )
-from leakgauge.instahide.studies.publication import Pools, publish
-from leakgauge.instahide.studies.recovery import Judge
-from leakgauge.metrics.alignment import align
-from leakgauge.metrics.psnr import PSNR
-from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 SIDE = 12

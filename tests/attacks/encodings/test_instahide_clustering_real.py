@@ -9,9 +9,9 @@ import pytest
 
 from leakgauge.attacks.encodings.whitening import HighPass
 from leakgauge.data import Cifar10
-from leakgauge.instahide.studies.clustering import Trial, cluster_encodings
-from leakgauge.instahide.studies.publication import Pools
-from leakgauge.instahide.studies.recovery import Judge
+from leakgauge.reproduce.measures.publication import Pools
+from leakgauge.reproduce.measures.recovery import Judge
+from leakgauge.reproduce.measures.restoring import Trial, cluster_encodings
 
 pytestmark = pytest.mark.skipif("LEAKGAUGE_DATA" not in os.environ, reason="LEAKGAUGE_DATA names no data folder")
 

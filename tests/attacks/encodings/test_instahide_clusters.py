@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from instahide_support import fields
 
+from instahide_support import area, fields
 from leakgauge.attacks.encodings.clusters import balanced, groups_by_class, grown, spectral
 from leakgauge.attacks.encodings.counting import counts_from_labels, private_from_labels
 from leakgauge.attacks.encodings.pairs import PairSimilarity, published, whitened
 from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.errors import MissingKnowledge
-from leakgauge.instahide.studies.private_pairs import area
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch

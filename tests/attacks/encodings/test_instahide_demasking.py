@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from instahide_support import fields
 from safetensors.torch import save_file
 
+from instahide_support import fields
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining, load_demasker
 from leakgauge.attacks.encodings.network_training import trained

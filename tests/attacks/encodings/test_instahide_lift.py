@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instahide_support import fields
 
+from instahide_support import fields
 from leakgauge.attacks.encodings.alternation import alternate, expected, residuals
 from leakgauge.attacks.encodings.lift import _power, lift, products
 from leakgauge.attacks.encodings.neighbours import repaired

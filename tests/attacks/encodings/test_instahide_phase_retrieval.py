@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from instahide_support import fields, found, instahide, published
 
+from instahide_support import fields, found, instahide, published
 from leakgauge.attacks.encodings.fourth_moment import whitened_squares
 from leakgauge.attacks.encodings.phase_retrieval import GaussianImages, PhaseRetrieval
 from leakgauge.attacks.encodings.public_search import PublicSearch

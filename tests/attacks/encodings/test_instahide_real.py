@@ -13,7 +13,8 @@ from leakgauge.attacks.encodings.statistics import Correlation
 from leakgauge.attacks.encodings.whitening import Normalised, Whitened
 from leakgauge.data import Cifar10
 from leakgauge.encodings import CrossDataset, Mixup
-from leakgauge.instahide.studies import Pools, search_public_images
+from leakgauge.reproduce.measures.publication import Pools
+from leakgauge.reproduce.measures.searching import search_public_images
 
 pytestmark = pytest.mark.skipif("LEAKGAUGE_DATA" not in os.environ, reason="LEAKGAUGE_DATA names no data folder")
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instahide_support import fields, found, instahide, mixup, published
 
+from instahide_support import fields, found, instahide, mixup, published
 from leakgauge.attacks.encodings.crops import AlignedSearch, Cropping
 from leakgauge.attacks.encodings.fourth_moment import FourthMoment, whitened_squares
 from leakgauge.attacks.encodings.public_search import PublicSearch

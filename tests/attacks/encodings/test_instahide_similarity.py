@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instahide_support import fields, found, instahide, mixup, published
 from skimage.metrics import structural_similarity
 
+from instahide_support import fields, found, instahide, mixup, published
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.crops import Cropping
 from leakgauge.attacks.encodings.public_search import PublicSearch

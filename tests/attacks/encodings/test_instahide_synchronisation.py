@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from instahide_support import fields
 
+from instahide_support import fields
 from leakgauge.attacks.encodings.synchronisation import along_tree, like_photographs, signs, synchronised
 from leakgauge.data import Photos
 from leakgauge.randomness import seeded

@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instahide_support import fields
 
+from instahide_support import fields
 from leakgauge.attacks.encodings.whitening import (
     HighPass,
     Laplacian,

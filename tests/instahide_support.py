@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from leakgauge.encodings import CrossDataset, Mixup, Scheme, SeededKeys, encrypt
@@ -44,3 +45,16 @@ def instahide(k: int = 3) -> CrossDataset:
 def found(indices: Tensor, truth: Tensor, most: int) -> float:
     """The share of the true images that are among the first ``most``."""
     return float((indices[:, :most, None] == truth[:, None]).any(dim=1).double().mean())
+
+
+def area(positive: Tensor, negative: Tensor) -> float:
+    """The chance that a positive score exceeds a negative one, ties counting half; NaN without either.
+
+    >>> area(torch.tensor([2.0, 3.0]), torch.tensor([1.0, 2.0]))
+    0.875
+    """
+    if not len(positive) or not len(negative):
+        return float("nan")
+    ranks = torch.from_numpy(rankdata(torch.cat([positive, negative]).double().numpy()))
+    below = float(ranks[: len(positive)].sum()) - len(positive) * (len(positive) + 1) / 2
+    return below / (len(positive) * len(negative))

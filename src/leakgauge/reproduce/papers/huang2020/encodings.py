@@ -19,22 +19,20 @@ from leakgauge.attacks.encodings.views import AsPublished, View
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import CrossDataset, InsideDataset, Mixup, Scheme, apply
 from leakgauge.instahide.distributions import STATISTICS, Difference, compare
-from leakgauge.instahide.studies import (
-    Averages,
-    Deployment,
-    Pools,
-    Recovery,
-    SearchRow,
-    attacks_by_similarity,
-    attacks_on_instahide,
-    attacks_on_mixup,
-    average_encryptions,
-    search_public_images,
-)
 from leakgauge.progress import Progress, Tick
 from leakgauge.protocol.encoding import Mixing
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.experiment import Scale
+from leakgauge.reproduce.measures.averaging import Averages, average_encryptions
+from leakgauge.reproduce.measures.publication import Deployment, Pools
+from leakgauge.reproduce.measures.recovery import Recovery
+from leakgauge.reproduce.measures.searching import (
+    SearchRow,
+    attacks_by_similarity,
+    attacks_on_instahide,
+    attacks_on_mixup,
+    search_public_images,
+)
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.study import Bench, Found, data_key, over_seeds
 from leakgauge.types import Batch

@@ -11,10 +11,10 @@ from leakgauge.attacks.recipes import best, tuned_ci_net
 from leakgauge.attacks.recipes.best import Family
 from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
-from leakgauge.reproduce.cinet import PUBLISHED, balanced_pixels, refined_ci_net, usual_pixels
 from leakgauge.reproduce.contest import Contest
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.experiment import Experiment, Row, Scale, Setting
+from leakgauge.reproduce.papers.cinet.tables import PUBLISHED, balanced_pixels, refined_ci_net, usual_pixels
 
 ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "pixels, total variation 1e-3": usual_pixels,

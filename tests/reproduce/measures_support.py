@@ -1,4 +1,4 @@
-"""Which encodings share a private image: the inner product within a private set [Huang et al., 2020, section 2.1]."""
+"""What encodings give away that no table asks for: which share a private image, and the image in a single one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
+from instahide_support import area
 from leakgauge.attacks.encodings.knowledge import auxiliary_of
+from leakgauge.attacks.encodings.phase_retrieval import PhaseRetrieval
+from leakgauge.attacks.encodings.pursuit import PublicPursuit, remainder
 from leakgauge.attacks.encodings.ranking import blocks, top_matches
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Squares, View
 from leakgauge.attacks.encodings.whitening import Features, HighPass, Normalised, Whitened, unit
 from leakgauge.encodings.schemes import Scheme
-from leakgauge.instahide.studies.publication import Deployment, Pools, Publication, publish
+from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
+from leakgauge.reproduce.measures.publication import Deployment, Pools, Publication, publish
+from leakgauge.reproduce.measures.recovery import Judge, Recovery
+from leakgauge.reproduce.measures.searching import given_to_search, hit_members
 
 
 @dataclass(frozen=True)
@@ -88,19 +93,6 @@ def compare_pairs(
     return rows
 
 
-def area(positive: Tensor, negative: Tensor) -> float:
-    """The chance that a positive score exceeds a negative one, ties counting half; NaN without either.
-
-    >>> area(torch.tensor([2.0, 3.0]), torch.tensor([1.0, 2.0]))
-    0.875
-    """
-    if not len(positive) or not len(negative):
-        return float("nan")
-    ranks = torch.from_numpy(rankdata(torch.cat([positive, negative]).double().numpy()))
-    below = float(ranks[: len(positive)].sum()) - len(positive) * (len(positive) + 1) / 2
-    return below / (len(positive) * len(negative))
-
-
 def _relations(publication: Publication) -> tuple[Tensor, Tensor, Tensor]:
     """Pairs that share one private image, those of them with both shares above 1/k, and pairs that share none."""
     own = publication.observation.private_per_encoding
@@ -111,3 +103,71 @@ def _relations(publication: Publication) -> tuple[Tensor, Tensor, Tensor]:
     common = held @ held.mT
     one = (common == 1).fill_diagonal_(False)
     return one, one & (much @ much.mT > 0), common == 0
+
+
+@dataclass(frozen=True)
+class SingleEncodingRow:
+    """Recovery of the private image from one encoding, beside that of ``null``, another private image.
+
+    ``baseline`` scores the encoding itself as if it were the image. ``found`` is the share of its public images that
+    were named.
+    """
+
+    scheme: str
+    seed: int
+    encodings: int
+    found: float
+    recovery: Recovery
+    baseline: Recovery
+    null: Recovery
+    given: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Remainders:
+    """A row with its images side by side: private, published, unmasked, recovered."""
+
+    row: SingleEncodingRow
+    originals: Tensor
+    encodings: Tensor
+    unmasked: Tensor
+    estimates: Tensor
+
+
+def recover_from_one(
+    pools: Pools,
+    scheme: Scheme,
+    *,
+    queries: int = 200,
+    seeds: Sequence[int] = (0,),
+    decoys: Tensor | None = None,
+    deployment: Deployment | None = None,
+) -> list[Remainders]:
+    """Mixup by `PublicPursuit`, InstaHide by `PhaseRetrieval`; the decoys default to the auxiliary images."""
+    if scheme.private_per_encoding != 1:
+        raise InvalidCase(f"{scheme} leaves a mixture of private images; study one with a single private image.")
+    deployment = deployment or Deployment()
+    judge = Judge(pools.auxiliary if decoys is None else decoys, Whitened().fit(pools.auxiliary))
+    results = []
+    for seed in seeds:
+        publication = publish(scheme, pools, queries, seed=seed, deployment=deployment)
+        observation, generator = publication.observation, seeded(seed, "attack")
+        shown = observation.encoded.images
+        if scheme.signed:
+            indices, _, unmasked, estimates = PhaseRetrieval()(observation, generator=generator)
+        else:
+            pursuit = PublicPursuit()(observation, generator=generator)
+            indices, unmasked, estimates = pursuit.indices, shown, remainder(shown, pools.public, pursuit)
+        originals = publication.private.inputs
+        row = SingleEncodingRow(
+            repr(scheme),
+            seed,
+            queries,
+            found=float(hit_members(indices, publication.members).double().mean()),
+            recovery=judge(estimates, originals),
+            baseline=judge(shown, originals),
+            null=judge(estimates, originals.roll(1, dims=0)),
+            given=given_to_search(pools, scheme, deployment),
+        )
+        results.append(Remainders(row, originals, shown, unmasked, estimates))
+    return results

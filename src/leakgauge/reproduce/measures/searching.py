@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from leakgauge.attacks.encodings.crops import AlignedSearch, Cropping
 from leakgauge.attacks.encodings.demasking import Demasker
 from leakgauge.attacks.encodings.fourth_moment import FourthMoment, whitened_squares
@@ -19,8 +17,9 @@ from leakgauge.attacks.encodings.statistics import Correlation, MatchedFilter
 from leakgauge.attacks.encodings.views import Magnitudes, Undemasked, View
 from leakgauge.attacks.encodings.whitening import HighPass, Laplacian, Normalised, Whitened
 from leakgauge.encodings.schemes import Scheme
-from leakgauge.instahide.studies.publication import Deployment, Pools, publish
+from leakgauge.instahide.recovering import hit_members
 from leakgauge.randomness import seeded
+from leakgauge.reproduce.measures.publication import Deployment, Pools, publish
 
 Tell = Callable[[str], None]
 
@@ -97,16 +96,6 @@ def search_public_images(
                 )
             )
     return rows
-
-
-def hit_members(answers: Tensor, members: Tensor) -> Tensor:
-    """Which of the members (q x j) are among the answers (q x m).
-
-    >>> import torch
-    >>> hit_members(torch.tensor([[4, 2]]), torch.tensor([[2, 3]]))
-    tensor([[ True, False]])
-    """
-    return (answers[:, :, None] == members[:, None]).any(dim=1)
 
 
 def given_to_search(pools: Pools, scheme: Scheme, deployment: Deployment) -> tuple[str, ...]:

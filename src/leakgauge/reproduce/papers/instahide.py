@@ -17,22 +17,18 @@ from leakgauge.attacks.encodings.views import AsPublished
 from leakgauge.data import Cifar10
 from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme
 from leakgauge.errors import InvalidCase
-from leakgauge.instahide.studies import (
-    Clustered,
-    Deployment,
-    Pools,
-    Recovery,
+from leakgauge.reproduce.experiment import Scale
+from leakgauge.reproduce.measures.publication import Deployment, Pools
+from leakgauge.reproduce.measures.recovery import Recovery
+from leakgauge.reproduce.measures.restoring import Clustered, Trial, cluster_encodings, judge_among
+from leakgauge.reproduce.measures.searching import (
     SearchRow,
-    Trial,
     attacks_by_similarity,
     attacks_on_instahide,
     attacks_on_mixup,
-    cluster_encodings,
-    judge_among,
     search_public_images,
 )
-from leakgauge.reproduce.encodings import counted, kept_demasker
-from leakgauge.reproduce.experiment import Scale
+from leakgauge.reproduce.papers.huang2020.encodings import counted, kept_demasker
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.study import Bench, Found, Line, Part, Study, over_seeds
 

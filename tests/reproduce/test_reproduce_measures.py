@@ -6,8 +6,9 @@ from dataclasses import fields as parts
 
 import pytest
 import torch
-from instahide_support import fields
+from measures_support import compare_pairs, recover_from_one, similarities
 
+from instahide_support import area, fields
 from leakgauge.attacks.encodings.crops import Cropping
 from leakgauge.attacks.encodings.demasking import Demasker
 from leakgauge.attacks.encodings.public_search import PublicSearch
@@ -18,25 +19,17 @@ from leakgauge.attacks.encodings.views import AsPublished, Magnitudes
 from leakgauge.attacks.encodings.whitening import Normalised, Whitened, centred
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
 from leakgauge.errors import InvalidCase
-from leakgauge.instahide.studies import (
-    Deployment,
-    Judge,
-    Pools,
+from leakgauge.metrics.intervals import beyond_chance
+from leakgauge.reproduce.measures.averaging import average_encryptions
+from leakgauge.reproduce.measures.publication import Deployment, Pools, publish
+from leakgauge.reproduce.measures.recovery import Judge, identified
+from leakgauge.reproduce.measures.searching import (
     attacks_by_similarity,
     attacks_on_instahide,
     attacks_on_mixup,
-    average_encryptions,
-    compare_pairs,
-    publish,
-    recover_from_one,
+    hit_members,
     search_public_images,
-    sign_accuracy,
-    similarities,
 )
-from leakgauge.instahide.studies.private_pairs import area
-from leakgauge.instahide.studies.public_images import hit_members
-from leakgauge.instahide.studies.recovery import identified
-from leakgauge.metrics.intervals import beyond_chance
 from leakgauge.types import Batch
 
 POOLS = Pools(Batch(fields(80, seed=31), torch.arange(80) % 5), fields(300, seed=32), fields(900, seed=33))
@@ -144,14 +137,6 @@ def test_a_mask_leaves_pairs_to_squares_and_not_to_inner_products():
     rows = {row.similarity: row for row in compare_pairs(POOLS, InsideDataset(2), similarities(), private=30, copies=5)}
     assert rows["inner product, whitened"].auc == pytest.approx(0.5, abs=0.04)
     assert rows["squares, high-pass"].auc > 0.6
-
-
-def test_signs_guessed_for_an_encoding_are_worth_no_more_than_for_another_if_the_network_knows_nothing():
-    torch.manual_seed(0)
-    row = sign_accuracy(POOLS.auxiliary, Demasker(UNet(1, (4,)).double().eval()), 2, encodings=50)
-    assert row.accuracy == pytest.approx(0.5, abs=0.15)
-    assert row.up_to_flip >= max(row.accuracy, 0.5)
-    assert row.null == pytest.approx(0.5, abs=0.15)
 
 
 def test_recovery_of_the_image_itself_is_perfect_and_does_not_feel_brightness_and_contrast():

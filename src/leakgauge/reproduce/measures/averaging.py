@@ -13,9 +13,9 @@ from leakgauge.attacks.encodings.similarity import structurally_similar
 from leakgauge.attacks.encodings.views import Magnitudes, View
 from leakgauge.attacks.encodings.whitening import Normalised, Whitened
 from leakgauge.encodings.schemes import Scheme
-from leakgauge.instahide.studies.publication import Deployment, Pools, Publication, publish
-from leakgauge.instahide.studies.recovery import Judge, Recovery
 from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.reproduce.measures.publication import Deployment, Pools, Publication, publish
+from leakgauge.reproduce.measures.recovery import Judge, Recovery
 from leakgauge.types import Reconstruction
 
 _NAN = float("nan")

@@ -14,10 +14,11 @@ from leakgauge.data import Cifar10
 from leakgauge.defences import DPSGD
 from leakgauge.encodings.schemes import CrossDataset, InsideDataset, Mixup, Scheme
 from leakgauge.instahide.distributions import STATISTICS
-from leakgauge.reproduce import encodings, encrypted_training
-from leakgauge.reproduce.encodings import Averaging, Distinguishing, Searching
-from leakgauge.reproduce.encrypted_training import FixedShares, Trains
 from leakgauge.reproduce.experiment import Published
+from leakgauge.reproduce.measures import training as encrypted_training
+from leakgauge.reproduce.measures.training import FixedShares, Trains
+from leakgauge.reproduce.papers.huang2020 import encodings
+from leakgauge.reproduce.papers.huang2020.encodings import Averaging, Distinguishing, Searching
 from leakgauge.reproduce.study import Line, Part, Study
 from leakgauge.training.disguises import Disguise, Encrypted, NoisyImages
 

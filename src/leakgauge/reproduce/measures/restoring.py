@@ -19,11 +19,11 @@ from leakgauge.attacks.encodings.published_recipe import PublishedRecipe
 from leakgauge.attacks.encodings.whitening import Whitened
 from leakgauge.encodings.schemes import InsideDataset, Scheme
 from leakgauge.errors import InvalidCase
-from leakgauge.instahide.studies.publication import Deployment, Pools, Publication, publish
-from leakgauge.instahide.studies.recovery import Judge, Recovery
 from leakgauge.metrics.alignment import align
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.randomness import seeded
+from leakgauge.reproduce.measures.publication import Deployment, Pools, Publication, publish
+from leakgauge.reproduce.measures.recovery import Judge, Recovery
 from leakgauge.types import Batch
 
 Knowledge = Literal["counts", "number", "labels", "mixing"]

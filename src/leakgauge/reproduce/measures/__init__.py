@@ -1,0 +1,1 @@
+"""What fills the rows of tables: each kind of measurement in a file of its own."""

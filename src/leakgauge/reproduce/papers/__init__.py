@@ -1,0 +1,1 @@
+"""A file or folder for each paper."""
