@@ -13,13 +13,13 @@ from cli_support import *  # noqa: F403
 from cli_support import Command
 from PIL import Image
 
-from leakgauge.attacks.encodings.crops import Cropping
+from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.audit.recovering import ledger_of, read_published, recover
 from leakgauge.data import Photos
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup, Scheme, SeededKeys, encrypt
+from leakgauge.encodings.challenge import make_challenge
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
-from leakgauge.instahide import make_challenge
-from leakgauge.instahide.recovering import ledger_of, read_published, recover
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch

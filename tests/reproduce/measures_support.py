@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from instahide_support import area
+from encodings_support import area
+from leakgauge.attacks.encodings.algebra.whitening import Features, HighPass, Normalised, Whitened, unit
 from leakgauge.attacks.encodings.knowledge import auxiliary_of
-from leakgauge.attacks.encodings.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.encodings.pursuit import PublicPursuit, remainder
-from leakgauge.attacks.encodings.ranking import blocks, top_matches
+from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
+from leakgauge.attacks.encodings.search.pursuit import PublicPursuit, remainder
+from leakgauge.attacks.encodings.search.ranking import blocks, top_matches
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Squares, View
-from leakgauge.attacks.encodings.whitening import Features, HighPass, Normalised, Whitened, unit
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from leakgauge.attacks.encodings.clustering_attack import Clustering
-from leakgauge.attacks.encodings.published_recipe import PublishedRecipe
+from leakgauge.attacks.encodings.clustering.attack import Clustering
+from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.reproduce import SCALES, STUDIES

@@ -8,15 +8,15 @@ import pytest
 import torch
 from measures_support import compare_pairs, recover_from_one, similarities
 
-from instahide_support import area, fields
-from leakgauge.attacks.encodings.crops import Cropping
-from leakgauge.attacks.encodings.demasking import Demasker
-from leakgauge.attacks.encodings.public_search import PublicSearch
-from leakgauge.attacks.encodings.pursuit import PublicPursuit
-from leakgauge.attacks.encodings.statistics import Correlation
-from leakgauge.attacks.encodings.unet import UNet
+from encodings_support import area, fields
+from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened, centred
+from leakgauge.attacks.encodings.demasking.demasker import Demasker
+from leakgauge.attacks.encodings.demasking.unet import UNet
+from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.attacks.encodings.search.public_search import PublicSearch
+from leakgauge.attacks.encodings.search.pursuit import PublicPursuit
+from leakgauge.attacks.encodings.search.statistics import Correlation
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes
-from leakgauge.attacks.encodings.whitening import Normalised, Whitened, centred
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.intervals import beyond_chance

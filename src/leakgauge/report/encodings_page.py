@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leakgauge.audit.grading import Grade
+from leakgauge.audit.recovering import Recovered
 from leakgauge.audit.result import Verdict
 from leakgauge.files import write_text
 from leakgauge.fingerprint import environment as surroundings
-from leakgauge.instahide.challenge import Grade
-from leakgauge.instahide.recovering import Recovered
 from leakgauge.metrics import PSNR, Comparison, Identification, summarise
 from leakgauge.report.html import FIRST_COLUMNS, page_template
 from leakgauge.report.pictures import Line, Tile, data_uri

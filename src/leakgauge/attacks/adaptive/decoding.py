@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.encodings.synchronisation import along_tree
+from leakgauge.attacks.encodings.algebra.synchronisation import along_tree
 from leakgauge.protocol.encoding import CENTRE, Mixing
 from leakgauge.randomness import seeded
 

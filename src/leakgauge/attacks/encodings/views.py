@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from leakgauge.attacks.encodings.whitening import centred, uncentred
+from leakgauge.attacks.encodings.algebra.whitening import centred, uncentred
 
 
 class View(Protocol):

@@ -18,8 +18,8 @@ from leakgauge.errors import InvalidCase
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from leakgauge.instahide.challenge import Grade
-    from leakgauge.instahide.recovering import Recovered
+    from leakgauge.audit.grading import Grade
+    from leakgauge.audit.recovering import Recovered
     from leakgauge.protocol.encoded_set import EncodingObservation
 
 FILE, FACTS, SHEET, PAGE = "recovered.safetensors", "attack.json", "recovered.png", "index.html"
@@ -55,9 +55,9 @@ def attack(
     as_json: JsonFlag = False,
 ) -> None:
     """Recover private images from published encodings, and show them beside what was published."""
+    from leakgauge.audit.recovering import read_secret, recover
     from leakgauge.data import read_images
     from leakgauge.files import writable_folder, write_tensors, write_text
-    from leakgauge.instahide.recovering import read_secret, recover
     from leakgauge.randomness import seeded
     from leakgauge.report.encodings_page import render, write_page
 
@@ -99,8 +99,8 @@ def _observed(
     """What the attacker sees and is told; nothing of the secret."""
     import torch
 
+    from leakgauge.audit.recovering import read_published
     from leakgauge.data import read_images
-    from leakgauge.instahide.recovering import read_published
 
     seen = read_published(source, scheme_named(scheme))
     if labels_only:
@@ -154,8 +154,8 @@ def _scored(
     recovered: Recovered, seen: EncodingObservation, secret: Path | None, decoys: Tensor | None, file: Path
 ) -> tuple[Tensor | None, dict[str, Any] | None, Grade | None]:
     """Originals, scores and grade; None where there is no secret."""
-    from leakgauge.instahide import grade
-    from leakgauge.instahide.recovering import originals_beside, score_by_encoding
+    from leakgauge.audit.grading import grade
+    from leakgauge.audit.recovering import originals_beside, score_by_encoding
 
     if secret is None:
         return None, None, None

@@ -44,9 +44,10 @@ def challenge(
     as_json: JsonFlag = False,
 ) -> None:
     """Set a challenge with --make, or grade what came back with --score."""
+    from leakgauge.audit.grading import grade
     from leakgauge.data import read_images
+    from leakgauge.encodings.challenge import make_challenge
     from leakgauge.errors import InvalidCase
-    from leakgauge.instahide import grade, make_challenge
 
     if (make is None) == (score is None):
         raise InvalidCase("A challenge is either made or graded; give one of --make and --score.")

@@ -27,8 +27,8 @@ def estimate(
     """The hardness estimate of Huang et al. [2020, section 4.2], and what it does not say."""
     import math
 
+    from leakgauge.encodings.estimate import Hardness
     from leakgauge.errors import InvalidCase
-    from leakgauge.instahide.estimate import Hardness
 
     if not 0 < per_second < math.inf:
         raise InvalidCase(f"An attacker cannot make {per_second:g} guesses a second; give a positive number.")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.encodings.averaging import AverageOfKnownSets, AverageOfNearest
-from leakgauge.attacks.encodings.similarity import structurally_similar
+from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened
+from leakgauge.attacks.encodings.clustering.averaging import AverageOfKnownSets, AverageOfNearest
+from leakgauge.attacks.encodings.search.similarity import structurally_similar
 from leakgauge.attacks.encodings.views import Magnitudes, View
-from leakgauge.attacks.encodings.whitening import Normalised, Whitened
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.reproduce.measures.publication import Deployment, Pools, Publication, publish

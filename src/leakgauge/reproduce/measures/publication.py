@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.encodings.crops import Cropping
+from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import Scheme, encrypt
 from leakgauge.errors import InvalidCase

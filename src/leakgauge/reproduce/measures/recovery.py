@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.encodings.whitening import FeatureMap, unit
+from leakgauge.attacks.encodings.algebra.whitening import FeatureMap, unit
 from leakgauge.metrics.alignment import Comparison
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.ssim import SSIM

@@ -12,11 +12,11 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from leakgauge.attacks.encodings.assignment import PRESENT
-from leakgauge.attacks.encodings.clustering_attack import Clustering, Unmixed
-from leakgauge.attacks.encodings.crops import Cropping
-from leakgauge.attacks.encodings.published_recipe import PublishedRecipe
-from leakgauge.attacks.encodings.whitening import Whitened
+from leakgauge.attacks.encodings.algebra.whitening import Whitened
+from leakgauge.attacks.encodings.clustering.assignment import PRESENT
+from leakgauge.attacks.encodings.clustering.attack import Clustering, Unmixed
+from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
+from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.encodings.schemes import InsideDataset, Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.alignment import align

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from leakgauge.attacks.encodings.crops import AlignedSearch, Cropping
-from leakgauge.attacks.encodings.demasking import Demasker
-from leakgauge.attacks.encodings.fourth_moment import FourthMoment, whitened_squares
-from leakgauge.attacks.encodings.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.encodings.public_search import PublicImageAttack, PublicSearch
-from leakgauge.attacks.encodings.pursuit import PublicPursuit
-from leakgauge.attacks.encodings.similarity import LearnedSimilarity, StructuralSearch
-from leakgauge.attacks.encodings.statistics import Correlation, MatchedFilter
+from leakgauge.attacks.encodings.algebra.whitening import HighPass, Laplacian, Normalised, Whitened
+from leakgauge.attacks.encodings.demasking.demasker import Demasker
+from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
+from leakgauge.attacks.encodings.search.fourth_moment import FourthMoment, whitened_squares
+from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
+from leakgauge.attacks.encodings.search.public_search import PublicImageAttack, PublicSearch
+from leakgauge.attacks.encodings.search.pursuit import PublicPursuit
+from leakgauge.attacks.encodings.search.similarity import LearnedSimilarity, StructuralSearch
+from leakgauge.attacks.encodings.search.statistics import Correlation, MatchedFilter
 from leakgauge.attacks.encodings.views import Magnitudes, Undemasked, View
-from leakgauge.attacks.encodings.whitening import HighPass, Laplacian, Normalised, Whitened
+from leakgauge.audit.recovering import hit_members
 from leakgauge.encodings.schemes import Scheme
-from leakgauge.instahide.recovering import hit_members
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.measures.publication import Deployment, Pools, publish
 

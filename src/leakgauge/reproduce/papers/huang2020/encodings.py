@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.encodings.crops import Cropping
-from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining, load_demasker
-from leakgauge.attacks.encodings.public_search import PublicImageAttack
-from leakgauge.attacks.encodings.similarity import SimilarityTraining
+from leakgauge.attacks.encodings.demasking.demasker import Demasker, DemaskerTraining, load_demasker
+from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.attacks.encodings.search.public_search import PublicImageAttack
+from leakgauge.attacks.encodings.search.similarity import SimilarityTraining
 from leakgauge.attacks.encodings.views import AsPublished, View
+from leakgauge.encodings.distributions import STATISTICS, Difference, compare
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import CrossDataset, InsideDataset, Mixup, Scheme, apply
-from leakgauge.instahide.distributions import STATISTICS, Difference, compare
 from leakgauge.progress import Progress, Tick
 from leakgauge.protocol.encoding import Mixing
 from leakgauge.randomness import seeded

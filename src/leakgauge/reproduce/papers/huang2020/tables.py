@@ -9,11 +9,11 @@ from statistics import fmean, stdev
 
 from torch import Tensor
 
-from leakgauge.attacks.encodings.crops import Cropping
+from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.data import Cifar10
 from leakgauge.defences import DPSGD
+from leakgauge.encodings.distributions import STATISTICS
 from leakgauge.encodings.schemes import CrossDataset, InsideDataset, Mixup, Scheme
-from leakgauge.instahide.distributions import STATISTICS
 from leakgauge.reproduce.experiment import Published
 from leakgauge.reproduce.measures import training as encrypted_training
 from leakgauge.reproduce.measures.training import FixedShares, Trains

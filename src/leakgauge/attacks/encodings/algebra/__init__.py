@@ -1,0 +1,1 @@
+"""Linear algebra and features that the attacks on encodings share."""

@@ -1,0 +1,1 @@
+"""Attacks that restore private images from many encodings of them."""

@@ -1,0 +1,103 @@
+"""The published clustering attack, without its trained networks: what our reconstruction is compared with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import one_hot
+
+from leakgauge.attacks.encodings.algebra.alternation import residuals
+from leakgauge.attacks.encodings.clustering.assignment import PRESENT, flow
+from leakgauge.attacks.encodings.clustering.attack import Unmixed, Unmixing, knowledge, magnitudes, private_classes
+from leakgauge.attacks.encodings.clustering.clusters import grown
+from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
+from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
+from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.types import Outcome, Reconstruction
+
+_START = 0.05
+_SLACK = 1.1
+
+
+@dataclass(frozen=True)
+class PublishedRecipe(Unmixing):
+    """Greedy clusters, minimum-cost flow, then Adam on |E|, after Carlini et al. [2021, sections 4.1 to 4.4].
+
+    min over P of mean (|E| - |lam P|)^2 + contrast * mean (1 - |P|), each image then stretched to the full range. Two
+    departures: the similarity is a formula where the paper trains a network on a GPU, and P starts from small noise,
+    since at zero the loss has no gradient. A class's weight is shared equally by its images in an encoding.
+    """
+
+    similarity: PairSimilarity = field(default_factory=PairSimilarity)
+    steps: int = 1000
+    learning_rate: float = 0.01
+    contrast: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or not self.learning_rate > 0:
+            raise InvalidCase(
+                f"PublishedRecipe needs steps >= 1 and learning_rate > 0, got {self.steps} and {self.learning_rate}."
+            )
+
+    def unmix(self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent) -> Unmixed:
+        count, own = len(private_classes(observation)), observation.private_per_encoding
+        labels, sizes = observation.encoded.labels, magnitudes(observation)
+        similarity = self.similarity(observation, generator=generator)
+        share = max(2, len(labels) * own // count)
+        clusters = grown(similarity, count, share, generator=generator)
+        if not len(clusters):
+            clusters = torch.stack([row.topk(min(share, len(row))).indices for row in similarity[:count]])
+        classes = _majority(clusters[:, : max(1, share // 5)], labels)
+        coefficients = _assigned(similarity, clusters, classes, labels, own).to(sizes)
+        pictures, trace = self._optimised(coefficients, sizes, generator, progress)
+        low, high = pictures.amin(dim=1, keepdim=True), pictures.amax(dim=1, keepdim=True)
+        images = ((pictures - low) / (high - low).clamp_min(1e-12)).unflatten(1, observation.encoded.images.shape[1:])
+        facts: dict[str, str | int | float] = {
+            **knowledge(observation),
+            "private images": len(images),
+            "residual": float(residuals(coefficients, sizes, pictures).mean()),
+        }
+        found = Reconstruction(
+            images.to(observation.encoded.images), classes, Outcome.STEPS_EXHAUSTED, torch.tensor(trace), facts
+        )
+        return Unmixed(found, coefficients)
+
+    def _optimised(
+        self, coefficients: Tensor, sizes: Tensor, generator: Generator, progress: Progress
+    ) -> tuple[Tensor, list[float]]:
+        shape = (coefficients.shape[1], sizes.shape[1])
+        pictures = (_START * torch.randn(shape, generator=generator)).to(sizes).requires_grad_()
+        optimiser = torch.optim.Adam([pictures], lr=self.learning_rate)
+        trace = []
+        for step in range(self.steps):
+            fit = residuals(coefficients, sizes, pictures).mean()
+            loss = fit + self.contrast * (1 - pictures.abs()).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            trace.append(float(fit.detach()))
+            progress(Tick(step + 1, (step + 1) / self.steps, trace[-1]))
+        return pictures.detach(), trace
+
+
+def _majority(core: Tensor, labels: Tensor) -> Tensor:
+    """The class that most of a cluster's first members have."""
+    return (labels[core] > PRESENT).sum(dim=1).argmax(dim=1)
+
+
+def _assigned(similarity: Tensor, clusters: Tensor, classes: Tensor, labels: Tensor, own: int) -> Tensor:
+    """Coefficients t x n by minimum-cost flow; an image whose class the label does not name costs most."""
+    count = len(labels)
+    core = one_hot(clusters[:, : max(1, clusters.shape[1] // 2)], count).sum(dim=1).to(similarity)
+    fitting = labels[:, classes] > PRESENT
+    scores = similarity @ core.T / core.sum(dim=1)
+    costs = -scores + (~fitting).to(scores) * 1e3
+    wanted = torch.full((count,), min(own, len(classes)))
+    capacity = torch.full((len(classes),), math.ceil(_SLACK * count * own / len(classes)))
+    chosen = flow(costs, wanted, capacity) & fitting
+    together = chosen.to(labels) @ one_hot(classes, labels.shape[1]).to(labels)
+    return torch.where(chosen, labels[:, classes] / together[:, classes].clamp_min(1), 0.0)

@@ -1,0 +1,1 @@
+"""Guessing the signs that a mask has flipped, by a network."""

@@ -1,0 +1,108 @@
+"""Undoing the mask: a network trained on the attacker's own images guesses the sign of every pixel."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.encodings.algebra.whitening import centred, uncentred
+from leakgauge.attacks.encodings.demasking.unet import UNet
+from leakgauge.attacks.encodings.network_training import trained
+from leakgauge.attacks.encodings.synthetic import mixtures
+from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.files import read_tensors, write_tensors
+from leakgauge.progress import Progress, silent
+from leakgauge.randomness import global_stream
+
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Demasker:
+    """A view of encodings with their signs guessed: |x~| tanh(logit / 2), the mean of +-|x~| by the network's belief.
+
+    ``soft=False`` takes the likelier sign, as published [Huang et al., 2020, section 5.3].
+    """
+
+    network: UNet = field(repr=False)
+    soft: bool = True
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def encodings(self, images: Tensor) -> Tensor:
+        return torch.cat([self._unmasked(block) for block in images.split(_BLOCK)])
+
+    def images(self, images: Tensor) -> Tensor:
+        return images
+
+    def logits(self, encodings: Tensor) -> Tensor:
+        """The network's log-odds that a pixel lay above the centre before the mask."""
+        with torch.no_grad():
+            return self.network(centred(encodings).abs())
+
+    def hard(self) -> Demasker:
+        return replace(self, soft=False)
+
+    def save(self, target: Path) -> None:
+        facts = {"demasker": json.dumps(self.facts)}
+        write_tensors(target, self.network.state_dict(), facts)
+
+    def _unmasked(self, encodings: Tensor) -> Tensor:
+        logits = self.logits(encodings)
+        signs = torch.tanh(logits / 2) if self.soft else torch.where(logits > 0, 1.0, -1.0)
+        return uncentred(centred(encodings).abs() * signs.to(encodings))
+
+
+@dataclass(frozen=True)
+class DemaskerTraining:
+    """Trains a `Demasker` on (|z|, sign z), z mixtures of k auxiliary images: binary cross-entropy weighted by |z|.
+
+    The weight makes the loss count what a wrong sign does to the image; the learning rate falls with the budget.
+    """
+
+    widths: tuple[int, ...] = (48, 96, 144, 144)
+    budget: Budget = field(default_factory=lambda: Budget(seconds=100.0))
+    batch_size: int = 64
+    learning_rate: float = 2e-3
+
+    def __post_init__(self) -> None:
+        if not self.widths or min(self.widths) < 1 or self.batch_size < 2 or not self.learning_rate > 0:
+            raise InvalidCase(
+                "DemaskerTraining needs at least one width, a batch size of 2 and a positive learning rate; got "
+                f"{self.widths}, {self.batch_size} and {self.learning_rate}."
+            )
+
+    def __call__(self, auxiliary: Tensor, k: int, *, generator: Generator, progress: Progress = silent) -> Demasker:
+        channels = auxiliary.shape[1]
+        with global_stream(generator):
+            network = UNet(channels, self.widths).to(auxiliary)
+
+        def loss() -> Tensor:
+            pixels = centred(mixtures(auxiliary, k, self.batch_size, generator=generator).images)
+            magnitudes = pixels.abs()
+            weight = magnitudes / magnitudes.mean()
+            return binary_cross_entropy_with_logits(network(magnitudes), (pixels > 0).to(pixels), weight=weight)
+
+        steps = trained(network, loss, self.budget, self.learning_rate, progress)
+        facts = {"channels": channels, "widths": list(self.widths), "k": k, "steps": steps}
+        return Demasker(network, facts=facts)
+
+
+def load_demasker(source: Path) -> Demasker:
+    """A demasker that `Demasker.save` wrote."""
+    tensors, metadata = read_tensors(source)
+    try:
+        facts = json.loads(metadata["demasker"])
+        network = UNet(facts["channels"], tuple(facts["widths"]))
+        network.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise InvalidFile(f"{source} holds no demasker; write one with `Demasker.save`.") from error
+    network.requires_grad_(False)
+    network.eval()
+    return Demasker(network, facts=facts)

@@ -1,0 +1,1 @@
+"""Attacks that name the public images in an encoding."""

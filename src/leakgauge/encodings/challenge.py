@@ -1,0 +1,124 @@
+"""A challenge for attackers: encodings to publish, and the secret to keep."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leakgauge.encodings.keys import KeySource
+from leakgauge.encodings.schemes import Scheme, encrypt, shuffled
+from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
+from leakgauge.types import Batch
+from leakgauge.version import VERSION
+
+ENCODINGS, PUBLIC, MANIFEST, SECRET = (
+    "encodings.safetensors",
+    "public.safetensors",
+    "challenge.json",
+    "secret.safetensors",
+)
+
+
+def make_challenge(
+    folder: Path,
+    secret_folder: Path,
+    scheme: Scheme,
+    private: Batch,
+    *,
+    classes: int,
+    copies: int,
+    keys: KeySource,
+    public: Tensor | None = None,
+) -> dict[str, Any]:
+    """Write encodings, labels and a manifest to ``folder``, the rest to ``secret_folder``; returns the manifest."""
+    _check_apart(folder, secret_folder)
+    encoded, secret = shuffled(
+        *encrypt(scheme, private, classes=classes, public=public, copies=copies, keys=keys), keys=keys
+    )
+    manifest = {
+        "scheme": repr(scheme),
+        "k": scheme.k,
+        "private_per_encoding": scheme.private_per_encoding,
+        "signed": scheme.signed,
+        "private_images": len(private),
+        "encodings": len(encoded),
+        "encodings_per_image": copies,
+        "classes": classes,
+        "image_shape": list(encoded.images.shape[1:]),
+        "public_images": 0 if public is None else len(public),
+        "secure_keys": keys.secure,
+        "digest": digest(encoded),
+        "version": VERSION,
+    }
+    for where in (folder, secret_folder):
+        writable_folder(where)
+    os.chmod(secret_folder, 0o700)
+    flipped = secret.flipped.to(torch.uint8)
+    write_tensors(
+        secret_folder / SECRET,
+        {
+            "images": private.inputs,
+            "labels": private.labels,
+            "coefficients": secret.mixing.coefficients,
+            "indices": secret.mixing.indices,
+            "flipped": flipped,
+        },
+        {"digest": str(manifest["digest"])},
+    )
+    write_tensors(folder / ENCODINGS, {"images": encoded.images, "labels": encoded.labels})
+    if public is not None:
+        write_tensors(folder / PUBLIC, {"images": public})
+    # Last: a folder with a manifest is whole.
+    write_text(folder / MANIFEST, json.dumps(manifest, indent=2) + "\n")
+    return manifest
+
+
+def read_challenge(folder: Path) -> EncodingObservation:
+    """What an attacker sees of a challenge."""
+    manifest = _manifest(folder)
+    tensors, _ = read_tensors(folder / ENCODINGS)
+    try:
+        encoded = EncodedSet(tensors["images"], tensors["labels"])
+    except KeyError as error:
+        raise InvalidFile(f"{folder / ENCODINGS} holds no {error}; make the challenge again.") from error
+    if digest(encoded) != manifest["digest"]:
+        raise InvalidFile(f"The encodings in {folder} are not those of its {MANIFEST}; make the challenge again.")
+    return EncodingObservation(
+        encoded=encoded,
+        k=int(manifest["k"]),
+        private_per_encoding=int(manifest["private_per_encoding"]),
+        signed=bool(manifest["signed"]),
+        num_private=int(manifest["private_images"]),
+        public=read_tensors(folder / PUBLIC)[0]["images"] if manifest["public_images"] else None,
+    )
+
+
+def digest(encoded: EncodedSet) -> str:
+    """What names a challenge: a hash of its encodings and labels."""
+    found = hashlib.blake2b(digest_size=16)
+    for tensor in (encoded.images, encoded.labels):
+        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def _check_apart(folder: Path, secret_folder: Path) -> None:
+    public, secret = folder.resolve(), secret_folder.resolve()
+    if public == secret or public in secret.parents or secret in public.parents:
+        raise InvalidCase(
+            f"The secret in {secret_folder} would be published with {folder}; keep it in a folder outside."
+        )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidFile(f"{folder} holds no readable {MANIFEST}; name the folder of a challenge.") from error
