@@ -1,14 +1,18 @@
 # make demo   audit the embedded example and write report/index.html
 # make test   run the whole test suite
+# make demo-check  run the demo and compare every score with what it printed before
 # make check  lint, types and the import contract
 VENV ?= .venv
 PYTHON ?= python3
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check speed clean
+.PHONY: demo demo-check test check speed clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/leakgauge audit --out report
+
+demo-check: $(VENV)/.installed
+	$(VENV)/bin/python benchmarks/demo.py
 
 # One thread per worker: two workers with two threads each wait for one another.
 test: $(VENV)/.installed-dev

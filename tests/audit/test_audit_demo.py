@@ -1,0 +1,50 @@
+"""The embedded example scores what it scored before, digit for digit; `make demo-check` runs it at full length."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from leakgauge.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def _demo():
+    spec = importlib.util.spec_from_file_location("demo", ROOT / "benchmarks" / "demo.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+demo = _demo()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_demo_cut_short_prints_the_scores_it_always_printed(tmp_path, monkeypatch, capfd):
+    monkeypatch.delenv("LEAKGAUGE_WEIGHTS", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main([*demo.OPTIONS["short"], "--out", str(tmp_path)])
+    assert not ended.value.code
+    found = demo.scores(json.loads(capfd.readouterr().out))
+    assert list(demo.differences(demo.kept_scores("short"), found)) == []
+
+
+def test_the_scores_that_are_kept_are_those_of_a_demo_that_leaks_until_noise_is_added():
+    kept = demo.kept_scores("demo")
+    assert kept.keys() == demo.kept_scores("short").keys()
+    verdicts = {row.partition(" / ")[0]: one["verdict"] for row, one in kept.items() if "/ quasi_newton_smooth" in row}
+    assert [defence for defence, verdict in verdicts.items() if verdict != "leaks"] == [
+        "clipping:max_norm=1+gaussian_noise:std=0.1"
+    ]
+
+
+def test_a_score_that_moves_in_its_last_digit_is_named():
+    kept = {"none / best": {"psnr": {"mean": "22.84"}}}
+    assert list(demo.differences(kept, kept)) == []
+    (sentence,) = demo.differences(kept, {"none / best": {"psnr": {"mean": "22.85"}}})
+    assert sentence.startswith("none / best: psnr was")
+    assert len(list(demo.differences(kept, {}))) == 1
