@@ -36,8 +36,8 @@ from leakgauge.attacks.matching import (
     UntrainedGenerator,
     WeightsPerImage,
 )
-from leakgauge.attacks.matching.generators.trained import onto_l1_ball
-from leakgauge.attacks.matching.generators.untrained import largest_singular_value
+from leakgauge.attacks.matching.parametrisations.generators.trained import onto_l1_ball
+from leakgauge.attacks.matching.parametrisations.generators.untrained import largest_singular_value
 from leakgauge.attacks.matching.priors import SideBySide
 from leakgauge.attacks.recipes import ci_net, gias, gias_on_noise, gifd
 from leakgauge.errors import InvalidCase, InvalidFile, UnsupportedModel

@@ -12,14 +12,6 @@ from leakgauge.attacks.matching.differentiation import (
     FrozenDifference,
     Tangent,
 )
-from leakgauge.attacks.matching.generators import (
-    GeneratorFeatures,
-    GeneratorLatent,
-    GeneratorWeights,
-    TrainedGenerator,
-    UntrainedGenerator,
-    WeightsPerImage,
-)
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, Geometric, Latest, Stepwise, Uniform
 from leakgauge.attacks.matching.optimisers import (
     LBFGS,
@@ -33,6 +25,14 @@ from leakgauge.attacks.matching.optimisers import (
     WarmUp,
 )
 from leakgauge.attacks.matching.parametrisations import Pixels
+from leakgauge.attacks.matching.parametrisations.generators import (
+    GeneratorFeatures,
+    GeneratorLatent,
+    GeneratorWeights,
+    TrainedGenerator,
+    UntrainedGenerator,
+    WeightsPerImage,
+)
 from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
     Balanced,

@@ -1,25 +1,24 @@
-"""Attacks as compositions: the papers', and our strongest."""
+"""Attacks as compositions: a file for each paper, and our own."""
 
 from leakgauge.attacks.recipes.best import Best, best
-from leakgauge.attacks.recipes.federated import epoch_copies, local_step_search, midway, surrogate
-from leakgauge.attacks.recipes.published import (
-    ci_net,
-    dlg,
-    gias,
-    gias_on_noise,
-    gifd,
-    grad_attack,
-    grad_inversion,
-    idlg,
+from leakgauge.attacks.recipes.dimitrov2022 import epoch_copies
+from leakgauge.attacks.recipes.fang2023 import gifd
+from leakgauge.attacks.recipes.geiping2020 import (
     inverting_gradients,
     inverting_gradients_l2,
     inverting_gradients_lbfgs,
     inverting_gradients_no_tv,
-    quasi_newton,
-    quasi_newton_smooth,
-    stepwise,
-    tuned_ci_net,
+    local_step_search,
 )
+from leakgauge.attacks.recipes.huang2021 import grad_attack
+from leakgauge.attacks.recipes.jeon2021 import gias, gias_on_noise
+from leakgauge.attacks.recipes.second_order import quasi_newton, quasi_newton_smooth
+from leakgauge.attacks.recipes.ye2024 import stepwise
+from leakgauge.attacks.recipes.yin2021 import grad_inversion
+from leakgauge.attacks.recipes.zhang2023 import ci_net, tuned_ci_net
+from leakgauge.attacks.recipes.zhao2020 import idlg
+from leakgauge.attacks.recipes.zhu2019 import dlg
+from leakgauge.attacks.recipes.zhu2023 import midway, surrogate
 
 __all__ = [
     "Best",

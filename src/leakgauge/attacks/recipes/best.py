@@ -21,7 +21,7 @@ from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import Balanced, TotalVariation
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
-from leakgauge.attacks.recipes.published import tuned_ci_net
+from leakgauge.attacks.recipes.zhang2023 import tuned_ci_net
 from leakgauge.errors import UnsupportedModel
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.local_update import LocalUpdate, Transformed, wrappers

@@ -21,8 +21,10 @@ from leakgauge.attacks.matching import (
     StepDecay,
     TotalVariation,
 )
-from leakgauge.attacks.recipes import best, idlg, inverting_gradients
-from leakgauge.attacks.recipes.published import (
+from leakgauge.attacks.recipes import (
+    best,
+    idlg,
+    inverting_gradients,
     inverting_gradients_l2,
     inverting_gradients_lbfgs,
     inverting_gradients_no_tv,

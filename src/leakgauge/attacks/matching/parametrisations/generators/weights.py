@@ -10,8 +10,8 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge import params as tree
-from leakgauge.attacks.matching.generators.untrained import Forward, UntrainedGenerator
 from leakgauge.attacks.matching.parametrisations import Facts
+from leakgauge.attacks.matching.parametrisations.generators.untrained import Forward, UntrainedGenerator
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded

@@ -1,0 +1,47 @@
+"""What the optimiser moves, and how it becomes a batch of images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import Generator, Tensor
+
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.types import ImageShape
+
+Box = tuple[float | Tensor, float | Tensor]
+"""Bounds of the free variables, the same for all or one for each."""
+
+
+Facts = Mapping[str, str | int | float]
+
+
+class Coordinates(Protocol):
+    """The free variables of one batch; ``box`` bounds them, or None, and ``facts`` go into the record."""
+
+    @property
+    def box(self) -> Box | None: ...
+
+    @property
+    def facts(self) -> Facts: ...
+
+    def start(self, restarts: int, num_examples: int, image_shape: ImageShape, *, generator: Generator) -> Tensor:
+        """Free variables, one row per restart."""
+
+    def decode(self, variables: Tensor) -> Tensor:
+        """Images ``restarts n c h w``, differentiable."""
+
+
+class Parametrisation(Protocol):
+    """A way to choose coordinates, for any batch of any model."""
+
+    def bind(self, observation: UpdateObservation, num_examples: int) -> Coordinates:
+        """The coordinates of a batch of so many images that this observation is of."""
+
+
+class Successor(Parametrisation, Protocol):
+    """A parametrisation that can take up what another has found."""
+
+    def after(self, earlier: Coordinates, variables: Tensor) -> Coordinates:
+        """The coordinates whose start is the images, or what makes them, of ``earlier`` at these ``variables``."""

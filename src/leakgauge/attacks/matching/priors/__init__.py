@@ -1,0 +1,29 @@
+"""What the attacker believes of images before seeing an update."""
+
+from leakgauge.attacks.matching.priors.balanced import Balanced
+from leakgauge.attacks.matching.priors.base import Absent, Prior
+from leakgauge.attacks.matching.priors.batch_norm import BatchNormStatistics
+from leakgauge.attacks.matching.priors.group_consistency import GroupConsistency
+from leakgauge.attacks.matching.priors.pixel_norm import PixelNorm
+from leakgauge.attacks.matching.priors.side_by_side import SideBySide, bind_all
+from leakgauge.attacks.matching.priors.starting import Starting
+from leakgauge.attacks.matching.priors.total_variation import (
+    AnisotropicTotalVariation,
+    SignedTotalVariation,
+    TotalVariation,
+)
+
+__all__ = [
+    "Absent",
+    "AnisotropicTotalVariation",
+    "Balanced",
+    "BatchNormStatistics",
+    "GroupConsistency",
+    "PixelNorm",
+    "Prior",
+    "SideBySide",
+    "SignedTotalVariation",
+    "Starting",
+    "TotalVariation",
+    "bind_all",
+]

@@ -1,0 +1,53 @@
+"""What the attacker believes of images before seeing an update: one penalty per restart."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from leakgauge.protocol.observation import UpdateObservation
+
+
+class Prior(ABC):
+    """Maps images ``restarts n c h w`` to one penalty per restart."""
+
+    @abstractmethod
+    def __call__(self, images: Tensor) -> Tensor: ...
+
+    def bind(self, observation: UpdateObservation) -> Prior:
+        """The prior for this observation, for one that looks at the model or at what is known of the batch."""
+        del observation
+        return self
+
+    def at(self, spent: float) -> Prior | None:
+        """The prior when this share of the budget is spent; None = not in force."""
+        del spent
+        return self
+
+    @property
+    def updates(self) -> int:
+        """How often in a search its weight is set anew by what is matched; 0 = never, it is what it is."""
+        return 0
+
+    def factors(self, images: Tensor, losses: Tensor) -> tuple[float, ...]:
+        """Its weights at ``images`` whose matching losses are given, one per restart; none for one that has its own."""
+        del images, losses
+        return ()
+
+    def weighed(self, factors: tuple[float, ...]) -> Prior:
+        """The prior under these weights."""
+        del factors
+        return self
+
+
+@dataclass(frozen=True)
+class Absent(Prior):
+    """What a prior that does not apply to the model is bound to: never in force."""
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return images.new_zeros(len(images))
+
+    def at(self, spent: float) -> None:
+        del spent

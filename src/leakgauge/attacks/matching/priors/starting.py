@@ -1,0 +1,37 @@
+"""A prior that joins late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from leakgauge.attacks.matching.priors.base import Prior
+from leakgauge.protocol.observation import UpdateObservation
+
+
+@dataclass(frozen=True)
+class Starting(Prior):
+    """A prior that comes into force when the share ``after`` of the budget is spent."""
+
+    prior: Prior
+    after: float
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return self.prior(images)
+
+    def bind(self, observation: UpdateObservation) -> Prior:
+        return Starting(self.prior.bind(observation), self.after)
+
+    @property
+    def updates(self) -> int:
+        return self.prior.updates
+
+    def factors(self, images: Tensor, losses: Tensor) -> tuple[float, ...]:
+        return self.prior.factors(images, losses)
+
+    def weighed(self, factors: tuple[float, ...]) -> Prior:
+        return Starting(self.prior.weighed(factors), self.after)
+
+    def at(self, spent: float) -> Prior | None:
+        return self.prior.at(spent) if spent >= self.after else None
