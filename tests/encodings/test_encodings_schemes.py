@@ -125,7 +125,7 @@ def test_an_encoding_is_the_masked_mixture_that_the_secret_says(scheme, copies, 
     private, public = examples(8, SHAPE, dtype=torch.float64), publics()
     encoded, secret = encrypt(scheme, private, classes=5, public=public, copies=copies, keys=keys())
     assert encoded.images.shape == secret.flipped.shape == (8 * copies, *SHAPE)
-    mixture = secret.mixing.mix(torch.cat([private.images, public]))
+    mixture = secret.mixing.mix(torch.cat([private.inputs, public]))
     expected = torch.where(secret.flipped, 1 - mixture, mixture)
     torch.testing.assert_close(encoded.images, expected)
     assert 0 <= float(encoded.images.min()) <= float(encoded.images.max()) <= 1
@@ -168,7 +168,7 @@ def test_the_mask_hides_signs_and_nothing_else(examples):
 def test_a_masked_pixel_says_nothing_about_its_sign(examples):
     private = examples(64, SHAPE)
     encoded, secret = encrypt(InsideDataset(2), private, classes=5, copies=20, keys=SecureKeys())
-    seen, true = (encoded.images > 0.5), (secret.mixing.mix(private.images.double()) > 0.5)
+    seen, true = (encoded.images > 0.5), (secret.mixing.mix(private.inputs.double()) > 0.5)
     agreement = (seen == true).double().mean()
     assert abs(float(agreement) - 0.5) < 5 * 0.5 / seen.numel() ** 0.5
 
@@ -185,7 +185,7 @@ def test_every_copy_has_its_own_key(scheme, examples):
 
 def test_soft_labels_are_mixed_as_they_are(examples):
     private = examples(5, SHAPE)
-    soft = Batch(private.images, one_hot(private.labels, 5).float())
+    soft = Batch(private.inputs, one_hot(private.labels, 5).float())
     one, two = (encrypt(InsideDataset(3), batch, classes=5, keys=keys())[0] for batch in (private, soft))
     assert torch.equal(one.labels, two.labels)
 
@@ -202,7 +202,7 @@ def test_shuffling_keeps_each_encoding_with_its_key_and_hides_which_image_is_fir
     private = examples(9, SHAPE, dtype=torch.float64)
     before = encrypt(InsideDataset(3), private, classes=5, copies=4, keys=keys())
     encoded, secret = shuffled(*before, keys=keys(1))
-    mixture = secret.mixing.mix(private.images)
+    mixture = secret.mixing.mix(private.inputs)
     torch.testing.assert_close(encoded.images, torch.where(secret.flipped, 1 - mixture, mixture))
     assert secret.mixing.indices[:, 0].tolist() != before[1].mixing.indices[:, 0].tolist()
     assert sorted(secret.mixing.indices[:, 0].tolist()) == sorted(list(range(9)) * 4)
@@ -224,12 +224,12 @@ def test_what_cannot_be_encrypted_is_refused_in_one_sentence(examples):
     refused(
         r"pixels from -0.985 to .*pass pixels in \[0, 1\]",
         InsideDataset(2),
-        Batch(private.images - 1.0, private.labels),
+        Batch(private.inputs - 1.0, private.labels),
     )
     refused(
-        "none of the 5 classes, 0 to 4; raise `classes`", InsideDataset(2), Batch(private.images, private.labels + 4)
+        "none of the 5 classes, 0 to 4; raise `classes`", InsideDataset(2), Batch(private.inputs, private.labels + 4)
     )
-    refused("pixels from nan", InsideDataset(2), Batch(private.images * torch.nan, private.labels))
+    refused("pixels from nan", InsideDataset(2), Batch(private.inputs * torch.nan, private.labels))
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_with_the_true_assignment_recovery_is_exact(pools, judge) -> None:
 
 
 def test_in_double_precision_recovery_is_exact_to_ten_digits(pools) -> None:
-    doubled = Pools(Batch(pools.private.images.double(), pools.private.labels), pools.public, pools.auxiliary)
+    doubled = Pools(Batch(pools.private.inputs.double(), pools.private.labels), pools.public, pools.auxiliary)
     publication = publish(InsideDataset(4), doubled, 10, seed=0, copies=12)
     observation = dataclasses.replace(publication.observation, num_private=10)
     found = Clustering(rounds=0).from_assignment(
