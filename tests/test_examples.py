@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from leakgauge.audit.result import Verdict
+from leakgauge.audit.verdict import Verdict
 from leakgauge.data import Digits
 from leakgauge.models import MLP, build
 

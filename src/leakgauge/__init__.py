@@ -4,7 +4,8 @@ from leakgauge.attacks import labels
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import best
 from leakgauge.audit.api import audit
-from leakgauge.audit.result import AuditResult, Verdict
+from leakgauge.audit.result import AuditResult
+from leakgauge.audit.verdict import Verdict
 from leakgauge.protocol import (
     THREAT_MODELS,
     FedAvg,

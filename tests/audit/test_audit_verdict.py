@@ -8,7 +8,8 @@ import pytest
 from audit_support import *  # noqa: F403
 from audit_support import MakeRecord
 
-from leakgauge.audit.result import AuditResult, Measurement, Row, Verdict, check_limit, judge, summarise_records
+from leakgauge.audit.result import AuditResult, Finding, Measurement, check_limit, summarise_records
+from leakgauge.audit.verdict import Verdict, judge
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import PSNR, SSIM, Identification, Summary
 from leakgauge.protocol.threat_model import Fact
@@ -20,10 +21,6 @@ NOTHING = Summary(NAN, NAN, NAN, NAN, 0)
 
 def proportion(hits: int, trials: int) -> Summary:
     return Summary(hits / trials, float(hits > 0), 0.0, 1.0, trials) if trials else NOTHING
-
-
-def identification(hits: int, trials: int, null: Summary = NOTHING) -> Measurement:
-    return Measurement("identification", "", True, proportion(hits, trials), null)
 
 
 def tail(hits: int, trials: int, rate: float) -> float:
@@ -49,7 +46,7 @@ def test_the_verdict_is_the_exact_binomial_test_against_chance(
     hits: int, trials: int, chance: float, probability: float, verdict: Verdict
 ) -> None:
     assert tail(hits, trials, chance) == pytest.approx(probability, rel=1e-6)
-    assert judge(identification(hits, trials), chance) is verdict
+    assert judge(proportion(hits, trials), NOTHING, chance) is verdict
 
 
 @pytest.mark.parametrize(
@@ -67,28 +64,27 @@ def test_the_verdict_tests_against_the_null_where_it_is_above_chance(
 ) -> None:
     null = Summary(null_rate, 1.0, 0.0, 1.0, 10)
     assert (tail(hits, trials, null_rate) < 0.05) == (verdict is not Verdict.NO_LEAK_FOUND)
-    assert judge(identification(hits, trials, null), 0.01) is verdict
+    assert judge(proportion(hits, trials), null, 0.01) is verdict
 
 
 def test_a_null_as_good_as_the_attack_never_counts_as_a_leak() -> None:
     for trials in range(1, 13):
         for hits in range(trials + 1):
             for better in range(hits, trials + 1):
-                verdict = judge(identification(hits, trials, proportion(better, trials)), 0.01)
+                verdict = judge(proportion(hits, trials), proportion(better, trials), 0.01)
                 assert verdict is Verdict.NO_LEAK_FOUND, (hits, better, trials)
 
 
 def test_what_was_not_measured_is_not_judged() -> None:
-    assert judge(None, 0.01) is Verdict.NOT_JUDGED
-    assert judge(identification(0, 0), 0.01) is Verdict.NOT_JUDGED
-    assert judge(identification(4, 4), NAN) is Verdict.NOT_JUDGED
+    assert judge(NOTHING, NOTHING, 0.01) is Verdict.NOT_JUDGED
+    assert judge(proportion(4, 4), NOTHING, NAN) is Verdict.NOT_JUDGED
 
 
 def test_no_verdict_calls_an_update_safe() -> None:
     assert not any("safe" in f"{verdict.value} {verdict.sentence}".lower() for verdict in Verdict)
 
 
-def row(defence: str = "none", attack: str = "quasi_newton", **means: float) -> Row:
+def row(defence: str = "none", attack: str = "quasi_newton", **means: float) -> Finding:
     measurements = {
         name: Measurement(
             name,
@@ -99,7 +95,7 @@ def row(defence: str = "none", attack: str = "quasi_newton", **means: float) -> 
         )
         for name, mean in means.items()
     }
-    return Row(
+    return Finding(
         defence=defence,
         attack=attack,
         batch_size=4,
@@ -117,7 +113,7 @@ def row(defence: str = "none", attack: str = "quasi_newton", **means: float) -> 
     )
 
 
-def result(*rows: Row) -> AuditResult:
+def result(*rows: Finding) -> AuditResult:
     return AuditResult(rows, {"seed": 3})
 
 
@@ -150,7 +146,7 @@ def test_for_a_distance_to_leak_more_means_to_be_below_the_limit() -> None:
     ],
     ids=["unknown", "absent", "unmeasured", "one defence unmeasured", "nan", "infinite", "nothing scored"],
 )
-def test_a_limit_never_passes_in_silence(rows: tuple[Row, ...], limits: dict[str, float], message: str) -> None:
+def test_a_limit_never_passes_in_silence(rows: tuple[Finding, ...], limits: dict[str, float], message: str) -> None:
     with pytest.raises(InvalidCase, match=message):
         result(*rows).exceeding(limits)
 

@@ -12,8 +12,9 @@ import torch
 
 from leakgauge.audit.plan import Plan
 from leakgauge.audit.record import Pictures, Record
-from leakgauge.audit.result import AuditResult, Verdict, summarise_records
+from leakgauge.audit.result import AuditResult, summarise_records
 from leakgauge.audit.run import Metrics
+from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import LABEL_METRICS, PSNR, SSIM, Identification, expected_guess
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome

@@ -9,7 +9,7 @@ import torch
 from test_report_examples import audit, audit_of, null_of, record
 
 from leakgauge.audit.record import Pictures
-from leakgauge.audit.result import Verdict
+from leakgauge.audit.verdict import Verdict
 from leakgauge.defences import Clipping, GaussianNoise, NoDefence, chain
 from leakgauge.report.terminal import headline, humanise
 from leakgauge.types import Outcome

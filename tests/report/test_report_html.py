@@ -13,7 +13,8 @@ from test_report_examples import PLAN, audit, audit_of, null_of, record
 
 from leakgauge.audit.plan import Plan
 from leakgauge.audit.record import Pictures
-from leakgauge.audit.result import AuditResult, Verdict
+from leakgauge.audit.result import AuditResult
+from leakgauge.audit.verdict import Verdict
 from leakgauge.config import from_mapping
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.report.html import render, write_report

@@ -12,7 +12,8 @@ from test_report_examples import PLAN, audit_of, labelled, null_of, record
 from test_report_html import Page
 
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import AuditResult, Verdict
+from leakgauge.audit.result import AuditResult
+from leakgauge.audit.verdict import Verdict
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.report.html import render
 from leakgauge.report.labels import MOST_CLASSES, chart, figures, tables

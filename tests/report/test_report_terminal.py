@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 from test_report_examples import audit, audit_of, null_of, record
 
-from leakgauge.audit.result import AuditResult, Verdict
+from leakgauge.audit.result import AuditResult
+from leakgauge.audit.verdict import Verdict
 from leakgauge.report.terminal import table
 from leakgauge.types import Outcome
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from leakgauge.audit.result import Measurement, Verdict
+from leakgauge.audit.result import Measurement
+from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import Identification, Summary, summarise
 from leakgauge.protocol import learner_and_state
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 
 from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics
+from leakgauge.audit.verdict import Verdict, judge, labels_leak
 from leakgauge.errors import InvalidCase
 from leakgauge.files import finite
 from leakgauge.metrics import (
@@ -26,14 +26,11 @@ from leakgauge.metrics import (
     LabelRecall,
     Metric,
     Summary,
-    beyond_chance,
     summarise,
 )
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome
 from leakgauge.version import VERSION
-
-_SIGNIFICANT = 0.05
 
 # Unit and direction of each metric; LPIPS needs its weights to measure, not to be described.
 _DESCRIBED: Mapping[str, Metric] = {
@@ -52,24 +49,6 @@ _DESCRIBED: Mapping[str, Metric] = {
 
 OF_LABELS = tuple(metric.name for metric in LABEL_METRICS)
 """The metrics that say nothing where labels were given to the attacker."""
-
-
-class Verdict(Enum):
-    """What the evidence says, gravest first. There is no "safe": an audit bounds leakage from below."""
-
-    LEAKS = "leaks"
-    LEAKS_PARTLY = "leaks partly"
-    NO_LEAK_FOUND = "no leak found"
-    NOT_JUDGED = "not judged"
-
-    @property
-    def sentence(self) -> str:
-        return {
-            Verdict.LEAKS: "At least half of the private images can be picked out of a crowd by what came back.",
-            Verdict.LEAKS_PARTLY: "Some private images can be picked out of a crowd, more than chance explains.",
-            Verdict.NO_LEAK_FOUND: "What came back says no more than the same attack on an unrelated update.",
-            Verdict.NOT_JUDGED: "There was nothing to compare with, so leakage was not measured.",
-        }[self]
 
 
 @dataclass(frozen=True)
@@ -92,7 +71,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Row:
+class Finding:
     """One defence under one attack, over all rounds."""
 
     defence: str
@@ -127,15 +106,11 @@ class Row:
 
     @property
     def labels_leak(self) -> bool | None:
-        """Whether more labels were restored than guessing and the null explain; None if that was not measured.
-
-        The guess is exact, so the binomial test is against it; the null, one other batch, must be exceeded as well.
-        """
+        """Whether more labels were restored than guessing and the null explain; None if that was not measured."""
         recall = self.measured(LabelRecall.name)
         if recall is None or not self.restored_labels:
             return None
-        unlikely = _by_chance(recall.attack, recall.guess) < _SIGNIFICANT
-        return unlikely and not recall.attack.mean <= recall.null.mean
+        return labels_leak(recall.attack, recall.null, recall.guess)
 
     def measured(self, name: str) -> Measurement | None:
         """What a metric found out; None where it was not measured or says nothing, as of labels that were given."""
@@ -168,11 +143,11 @@ class Row:
 class AuditResult:
     """All rows of an audit, the gravest verdict first within each defence; ``description`` is what reruns it."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Finding, ...]
     description: Mapping[str, Any]
     complete: bool = True
 
-    def __getitem__(self, defence: str) -> Row:
+    def __getitem__(self, defence: str) -> Finding:
         """The leakiest row of a defence."""
         for row in self.rows:
             if row.defence == defence:
@@ -242,14 +217,14 @@ def summarise_records(
     return AuditResult(tuple(rows), dict(description), complete)
 
 
-def _row(group: Sequence[Record], metrics: Metrics) -> Row:
+def _row(group: Sequence[Record], metrics: Metrics) -> Finding:
     records = tuple(record for record in group if not record.null)
     nulls = tuple(record for record in group if record.null)
     first = records[0]
     names = dict.fromkeys(name for record in records for name in record.scores)
     described = {name: metrics.get(name) or _DESCRIBED.get(name) for name in names}
     measurements = {name: _measure(metric, records, nulls) for name, metric in described.items() if metric is not None}
-    return Row(
+    return Finding(
         defence=first.defence,
         attack=first.attack,
         batch_size=first.batch_size,
@@ -258,7 +233,7 @@ def _row(group: Sequence[Record], metrics: Metrics) -> Row:
         outcome=first.outcome,
         reason=first.reason,
         measurements=measurements,
-        verdict=judge(measurements.get("identification"), first.chance),
+        verdict=_verdict(measurements.get(Identification.name), first.chance),
         assumptions=first.ledger,
         facts=first.facts,
         seconds=sum(record.seconds for record in records),
@@ -267,23 +242,12 @@ def _row(group: Sequence[Record], metrics: Metrics) -> Row:
     )
 
 
-def judge(identification: Measurement | None, chance: float) -> Verdict:
-    """Identified more often than chance and than the null explain, by an exact binomial test."""
-    if identification is None or not identification.measured or math.isnan(chance):
-        return Verdict.NOT_JUDGED
-    seen = identification.attack
-    null_rate = identification.null.mean if identification.null.count else 0.0
-    if _by_chance(seen, min(max(chance, null_rate), 1.0)) >= _SIGNIFICANT:
-        return Verdict.NO_LEAK_FOUND
-    return Verdict.LEAKS if seen.mean >= 0.5 else Verdict.LEAKS_PARTLY
+def _verdict(identified: Measurement | None, chance: float) -> Verdict:
+    return Verdict.NOT_JUDGED if identified is None else judge(identified.attack, identified.null, chance)
 
 
 def labels_given(ledger: Sequence[Fact]) -> bool:
     return any(fact.name == "labels" and fact.disclosed for fact in ledger)
-
-
-def _by_chance(seen: Summary, chance: float) -> float:
-    return beyond_chance(round(seen.mean * seen.count), seen.count, chance)
 
 
 def _measure(metric: Metric, records: Sequence[Record], nulls: Sequence[Record]) -> Measurement:
@@ -314,7 +278,7 @@ def _over(records: Sequence[Record], metric: Metric) -> Summary:
     return summarise(torch.tensor(scores, dtype=torch.float64), metric)
 
 
-def _rank(row: Row) -> tuple[float, ...]:
+def _rank(row: Finding) -> tuple[float, ...]:
     def leak(name: str) -> float:
         measurement = row.measurements.get(name)
         return -measurement.attack.mean if measurement is not None and measurement.measured else math.inf

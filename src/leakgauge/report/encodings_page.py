@@ -11,7 +11,7 @@ from torch import Tensor
 
 from leakgauge.audit.grading import Grade
 from leakgauge.audit.recovering import Recovered
-from leakgauge.audit.result import Verdict
+from leakgauge.audit.verdict import Verdict
 from leakgauge.files import write_text
 from leakgauge.fingerprint import environment as surroundings
 from leakgauge.metrics import PSNR, Comparison, Identification, summarise

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from leakgauge.audit.plan import plan_of
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import OF_LABELS, AuditResult, Measurement, Row, Verdict
+from leakgauge.audit.result import OF_LABELS, AuditResult, Finding, Measurement
+from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.files import writable_folder, write_text
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.report.labels import NAMES, figures
@@ -22,7 +23,6 @@ from leakgauge.report.pictures import Axes, aspect_ratio, gallery
 from leakgauge.report.terminal import (
     NOT_MEASURED,
     UNDEFENDED,
-    gravest,
     headline,
     humanise,
     labels_only,
@@ -168,7 +168,7 @@ def _context(result: AuditResult) -> list[str]:
     ]
 
 
-def _metrics(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
+def _metrics(rows: Sequence[Finding]) -> dict[str, tuple[str, str]]:
     """Label and direction of each metric: those we know in our order, then any others."""
     found = {name: one for row in rows for name, one in row.measurements.items()}
     if rows and all(map(labels_only, rows)):
@@ -182,7 +182,7 @@ def _metrics(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
     }
 
 
-def _cell(row: Row, name: str) -> Cell:
+def _cell(row: Finding, name: str) -> Cell:
     measurement = row.measurements.get(name)
     if name in OF_LABELS and row.labels_given:
         return Cell("given to the attacker")
@@ -218,7 +218,7 @@ def _average(measurement: Measurement) -> Cell:
     return Cell(f"{seen.mean:.{digits}f} {measurement.unit}".strip(), tuple(details))
 
 
-def _ledgers(rows: Sequence[Row]) -> dict[tuple[Fact, ...], list[str]]:
+def _ledgers(rows: Sequence[Finding]) -> dict[tuple[Fact, ...], list[str]]:
     """Each distinct list of assumptions, the defence's own name taken out, with the defences it holds for."""
     ledgers: dict[tuple[Fact, ...], list[str]] = {}
     for row in rows:
@@ -229,12 +229,12 @@ def _ledgers(rows: Sequence[Row]) -> dict[tuple[Fact, ...], list[str]]:
     return {facts: names for facts, names in ledgers.items() if facts}
 
 
-def _chance(rows: Sequence[Row]) -> str | None:
+def _chance(rows: Sequence[Finding]) -> str | None:
     chances = [record.chance for row in rows for record in row.records if not math.isnan(record.chance)]
     return f"{100 * max(chances):.1f} %" if chances else None
 
 
-def _curves(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _curves(rows: Sequence[Finding]) -> list[dict[str, Any]]:
     traces = {index: [one for one in map(_trace, row.records) if one is not None] for index, row in enumerate(rows)}
     axes = Axes.around([trace for own in traces.values() for trace in own])
     return [

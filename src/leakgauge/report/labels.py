@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import OF_LABELS, AuditResult, Measurement, Row
+from leakgauge.audit.result import OF_LABELS, AuditResult, Finding, Measurement
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.report.terminal import NOT_MEASURED, humanise
 
@@ -202,7 +202,7 @@ def _counts(truth: tuple[int, ...] | None, restored: dict[str, tuple[int, ...]])
         yield Text(f"The other {classes - len(chosen)} of {classes} classes do not occur.", "dim")
 
 
-def _scores(found: Sequence[tuple[Row, Record]]) -> Table:
+def _scores(found: Sequence[tuple[Finding, Record]]) -> Table:
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False)
     grid.add_column("method")
     for name in OF_LABELS:

@@ -14,7 +14,8 @@ from PIL import Image
 from torch import Tensor
 
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import AuditResult, Row, Verdict
+from leakgauge.audit.result import AuditResult, Finding
+from leakgauge.audit.verdict import Verdict
 from leakgauge.report.terminal import NOT_MEASURED, UNDEFENDED, humanise, leakiest, share
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
@@ -156,13 +157,13 @@ def _drawable(loss: float) -> bool:
     return math.isfinite(loss) and loss > 0
 
 
-def _found(row: Row) -> str:
+def _found(row: Finding) -> str:
     measurement = row.measurements.get("identification")
     measured = measurement is not None and measurement.measured
     return f"{share(row)} identified by {row.attack}" if measured else f"by {row.attack}"
 
 
-def _shown(defence: str, rows: Iterable[Row]) -> Row:
+def _shown(defence: str, rows: Iterable[Finding]) -> Finding:
     own = [row for row in rows if row.defence == defence]
     return leakiest([row for row in own if any(map(_recovered, row.records))] or own)
 

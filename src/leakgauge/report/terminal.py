@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from leakgauge.audit.result import OF_LABELS, AuditResult, Measurement, Row, Verdict
+from leakgauge.audit.result import OF_LABELS, AuditResult, Finding, Measurement
+from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.config import split_chain
 from leakgauge.types import Outcome
 
@@ -21,7 +22,6 @@ NOT_MEASURED = "not measured"
 
 _DID_NOT_RUN = {Outcome.NOT_APPLICABLE: "not applicable", Outcome.MISSING_KNOWLEDGE: "missing knowledge"}
 _PEOPLE = {"gaussian": "Gaussian", "laplace": "Laplace", "mixup": "MixUp", "instahide": "InstaHide", "dpsgd": "DP-SGD"}
-_LEAKS = (Verdict.LEAKS, Verdict.LEAKS_PARTLY)
 _COLOURS = {
     Verdict.LEAKS: "bold red",
     Verdict.LEAKS_PARTLY: "bold yellow",
@@ -30,11 +30,11 @@ _COLOURS = {
 }
 
 
-Names = Callable[[Sequence[Row]], str]
+Names = Callable[[Sequence[Finding]], str]
 """How a sentence calls the defences of some rows."""
 
 
-def standings(result: AuditResult) -> list[Row]:
+def standings(result: AuditResult) -> list[Finding]:
     """For each defence the row that it is judged by, in the order of the rows."""
     defences = dict.fromkeys(row.defence for row in result.rows)
     return [leakiest([row for row in result.rows if row.defence == defence]) for defence in defences]
@@ -53,7 +53,7 @@ def headline(result: AuditResult) -> tuple[str, ...]:
         return "Leakage was not measured.", _why_not_judged(result.rows)
     called = _short_names([row.defence for row in everyone])
 
-    def names(rows: Sequence[Row]) -> str:
+    def names(rows: Sequence[Finding]) -> str:
         return _listed([called[row.defence] for row in rows])
 
     bare = next((row for row in everyone if row.defence in UNDEFENDED), None)
@@ -61,7 +61,7 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     leak = "image leak" if labels_leak(result) else "leak"
     if bare is None or bare.verdict is Verdict.NOT_JUDGED:
         sentences = _without_comparison(defended, names, leak, audited=bare is not None)
-    elif bare.verdict in _LEAKS:
+    elif bare.verdict.leaks:
         sentences = _of_a_leak(bare, defended, names)
     else:
         sentences = _of_no_leak(defended, names, leak)
@@ -70,7 +70,7 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     if by_chance := [row for row in everyone if row.verdict is Verdict.NO_LEAK_FOUND and identified(row)]:
         shares = _listed([f"{share(row)} with {called[row.defence]}" for row in by_chance])
         sentences.append(f"Still picked out, but no more often than chance or the null explains: {shares}.")
-    servers = dict.fromkeys(row.malicious_server for row in everyone if row.verdict in _LEAKS)
+    servers = dict.fromkeys(row.malicious_server for row in everyone if row.verdict.leaks)
     if dishonest := [server for server in servers if server is not None]:
         sentences.append(f"This rests on a malicious server: {_listed(dishonest)}.")
     return (*of_labels, *sentences) if only_labels_leak(result) else (*sentences, *of_labels)
@@ -87,11 +87,7 @@ def humanise(defence: str, *, options: bool = True) -> str:
     return _capital(_plain_name(defence, options=options))
 
 
-def gravest(verdicts: Iterable[Verdict]) -> Verdict:
-    return min(verdicts, key=list(Verdict).index, default=Verdict.NOT_JUDGED)
-
-
-def leakiest(rows: Sequence[Row]) -> Row:
+def leakiest(rows: Sequence[Finding]) -> Finding:
     """The row with the gravest verdict, the first of several."""
     # Not simply the first row: one attack may identify more only because its null does, while another one leaks.
     return next(row for row in rows if row.verdict is gravest(one.verdict for one in rows))
@@ -103,17 +99,17 @@ def labels_leak(result: AuditResult) -> bool:
 
 def only_labels_leak(result: AuditResult) -> bool:
     """Whether labels came back and no image did."""
-    return labels_leak(result) and not any(row.verdict in _LEAKS for row in result.rows)
+    return labels_leak(result) and not any(row.verdict.leaks for row in result.rows)
 
 
-def standing(row: Row) -> tuple[str, Verdict]:
+def standing(row: Finding) -> tuple[str, Verdict]:
     """The verdict in words, and the one that colours it; what restored labels alone is judged by them."""
     if row.verdict is Verdict.NOT_JUDGED and row.labels_leak:
         return "labels leak", Verdict.LEAKS_PARTLY
     return row.verdict.value, row.verdict
 
 
-def ran(row: Row) -> bool:
+def ran(row: Finding) -> bool:
     """Whether the attack had anything to work on."""
     return row.outcome not in _DID_NOT_RUN or any(one.measured for one in row.measurements.values())
 
@@ -156,19 +152,19 @@ def table(result: AuditResult) -> Table:
     return grid
 
 
-def identified(row: Row) -> int:
+def identified(row: Finding) -> int:
     """How many private images the attack picked out of the crowd."""
     measurement = row.measurements.get("identification")
     return round(measurement.attack.mean * measurement.attack.count) if measurement and measurement.measured else 0
 
 
-def victims(row: Row) -> int:
+def victims(row: Finding) -> int:
     """How many private images there were to pick out."""
     measurement = row.measurements.get("identification")
     return max(row.victims, measurement.attack.count if measurement else 0)
 
 
-def share(row: Row, *, of: str = "") -> str:
+def share(row: Finding, *, of: str = "") -> str:
     """How many private images were picked out, of how many."""
     counted = f"{identified(row)} of {victims(row)}"
     return f"{counted} {of}{'' if victims(row) == 1 else 's'}" if of else counted
@@ -183,7 +179,7 @@ def percent(low: float, high: float) -> str:
     return f"{100 * low:.0f}–{100 * high:.0f} %"
 
 
-def _of_a_leak(bare: Row, defended: Sequence[Row], names: Names) -> list[str]:
+def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list[str]:
     part = "part of its data: " if bare.verdict is Verdict.LEAKS_PARTLY else ""
     sentences = [f"This update gave away {part}{share(bare, of='private image')}."]
     leaking, clean = _leaking(defended), _clean(defended)
@@ -203,7 +199,7 @@ def _of_a_leak(bare: Row, defended: Sequence[Row], names: Names) -> list[str]:
     return sentences
 
 
-def _of_no_leak(defended: Sequence[Row], names: Names, leak: str) -> list[str]:
+def _of_no_leak(defended: Sequence[Finding], names: Names, leak: str) -> list[str]:
     if leaking := _leaking(defended):
         shares = _listed([f"{share(row, of='private image')} with {names([row])}" for row in leaking])
         return [
@@ -215,7 +211,7 @@ def _of_no_leak(defended: Sequence[Row], names: Names, leak: str) -> list[str]:
     return [f"No {leak} was found in the undefended update.", *([] if defended else ["No defence was tried."])]
 
 
-def _without_comparison(defended: Sequence[Row], names: Names, leak: str, *, audited: bool) -> list[str]:
+def _without_comparison(defended: Sequence[Finding], names: Names, leak: str, *, audited: bool) -> list[str]:
     undefended = f"The undefended update was not {'judged' if audited else 'audited'}"
     sentences = [
         f"With {names([row])}, this update gave away {share(row, of='private image')}." for row in _leaking(defended)
@@ -226,9 +222,9 @@ def _without_comparison(defended: Sequence[Row], names: Names, leak: str, *, aud
     return [*sentences, f"{undefended}, so whether a defence helped is unknown."]
 
 
-def _of_labels(rows: Sequence[Row]) -> list[str]:
+def _of_labels(rows: Sequence[Finding]) -> list[str]:
     """What came back of labels that were hidden, for each defence by the attack that restored most."""
-    best: dict[str, Row] = {}
+    best: dict[str, Finding] = {}
     for row in sorted(rows, key=lambda row: (not row.labels_leak, -_recall(row))):
         if _label_recall(row) is not None:
             best.setdefault(row.defence, row)
@@ -238,7 +234,7 @@ def _of_labels(rows: Sequence[Row]) -> list[str]:
     called = _short_names([row.defence for row in ordered])
     guess = f"(guessing: {_recall(ordered[0], guess=True):.1f})"
 
-    def listed(chosen: Sequence[Row]) -> str:
+    def listed(chosen: Sequence[Finding]) -> str:
         return _listed([_restored(row) + (f" with {called[row.defence]}" if len(best) > 1 else "") for row in chosen])
 
     leaking = [row for row in ordered if row.labels_leak]
@@ -257,37 +253,37 @@ def _of_labels(rows: Sequence[Row]) -> list[str]:
     return sentences
 
 
-def _label_recall(row: Row) -> Measurement | None:
+def _label_recall(row: Finding) -> Measurement | None:
     return row.measured("label_recall") if row.restored_labels else None
 
 
-def _recall(row: Row, *, guess: bool = False) -> float:
+def _recall(row: Finding, *, guess: bool = False) -> float:
     """How many labels were restored, or would be by guessing."""
     found = _label_recall(row)
     return 0.0 if found is None else (found.guess if guess else found.attack.mean) * found.attack.count
 
 
-def _restored(row: Row) -> str:
+def _restored(row: Finding) -> str:
     found = _label_recall(row)
     return f"{_recall(row):.0f} of {0 if found is None else found.attack.count}"
 
 
-def labels_only(row: Row) -> bool:
+def labels_only(row: Finding) -> bool:
     """Whether the attack was after labels alone, so that there is no image to show or to judge."""
     return row.restored_labels and all(
         record.pictures.originals is None and record.pictures.reconstructions is None for record in row.records
     )
 
 
-def _leaking(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row.verdict in _LEAKS]
+def _leaking(rows: Sequence[Finding]) -> list[Finding]:
+    return [row for row in rows if row.verdict.leaks]
 
 
-def _clean(rows: Sequence[Row]) -> list[Row]:
+def _clean(rows: Sequence[Finding]) -> list[Finding]:
     return [row for row in rows if row.verdict is Verdict.NO_LEAK_FOUND]
 
 
-def _why_not_judged(rows: Sequence[Row]) -> str:
+def _why_not_judged(rows: Sequence[Finding]) -> str:
     pictures = [record.pictures for row in rows for record in row.records]
     if not rows:
         return "No attack has finished."
@@ -344,7 +340,7 @@ def _broken(specification: str) -> str:
     return "\n+".join(split_chain(specification)).replace(":", ":\n  ")
 
 
-def _identified(row: Row) -> Text:
+def _identified(row: Finding) -> Text:
     measurement = row.measurements.get("identification")
     if measurement is None or not measurement.measured:
         return _not_measured()
@@ -352,7 +348,7 @@ def _identified(row: Row) -> Text:
     return Text(f"{identified(row)}/{seen.count}\n").append(percent(seen.low, seen.high), "dim")
 
 
-def _beside_null(row: Row, name: str, number: Callable[[float, str], str]) -> Text:
+def _beside_null(row: Finding, name: str, number: Callable[[float, str], str]) -> Text:
     measurement = row.measurements.get(name)
     if measurement is None or not measurement.measured:
         return _not_measured()
@@ -361,18 +357,18 @@ def _beside_null(row: Row, name: str, number: Callable[[float, str], str]) -> Te
     return text.append(f"\nnull {number(measurement.null.mean, '')}", "dim") if measurement.null.count else text
 
 
-def _worst(row: Row) -> Text:
+def _worst(row: Finding) -> Text:
     measurement = row.measurements.get("psnr")
     return Text(f"{measurement.attack.worst:.1f} dB") if measurement and measurement.measured else _not_measured()
 
 
-def _labels(row: Row) -> Text:
+def _labels(row: Finding) -> Text:
     if _label_recall(row) is None:
         return Text("given", "dim") if row.labels_given else _not_measured()
     return Text(_restored(row).replace(" of ", "/")).append(f"\nguess {_recall(row, guess=True):.1f}", "dim")
 
 
-def _seconds(row: Row) -> Text:
+def _seconds(row: Finding) -> Text:
     return Text(f"{row.seconds:.0f} s" if row.seconds >= 10 else f"{row.seconds:.1f} s")
 
 
@@ -383,7 +379,7 @@ def _not_measured() -> Text:
 class _Column(NamedTuple):
     name: str
     width: int
-    cell: Callable[[Row], Text]
+    cell: Callable[[Finding], Text]
     justify: Literal["left", "right"] = "right"
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from leakgauge.audit.result import Verdict
+from leakgauge.audit.verdict import Verdict
 from leakgauge.config import build_defence
 from leakgauge.defences import Chain, Defence, InstaHide, MixUp, NoDefence, Pruning
 from leakgauge.errors import InvalidCase

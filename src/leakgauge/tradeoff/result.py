@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from leakgauge.audit.result import OF_LABELS, Measurement, Row, Verdict
+from leakgauge.audit.result import OF_LABELS, Finding, Measurement
+from leakgauge.audit.verdict import Verdict
 from leakgauge.files import finite
 from leakgauge.metrics import Summary
 from leakgauge.tradeoff.plan import Condition
@@ -66,7 +67,7 @@ class Cell:
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, row: Row) -> Cell:
+    def of(cls, row: Finding) -> Cell:
         spreads = {
             name: Spread(measurement, _deviation(row, name))
             for name, measurement in row.measurements.items()
@@ -266,7 +267,7 @@ def _leak(spread: Spread) -> float:
     return spread.seen.mean if spread.measurement.higher_is_leakier else -spread.seen.mean
 
 
-def _deviation(row: Row, metric: str) -> float:
+def _deviation(row: Finding, metric: str) -> float:
     """Standard deviation over images, of the images that were measured; NaN for fewer than two."""
     scores = [score for record in row.records for score in record.scores.get(metric, ()) if not math.isnan(score)]
     return float(torch.tensor(scores, dtype=torch.float64).std()) if len(scores) > 1 else math.nan

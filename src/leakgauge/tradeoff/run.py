@@ -172,7 +172,7 @@ def _prepare(plan: TradeoffPlan, state: str | None, store: FolderStore) -> _Leak
         metrics = prepared.metrics
         refused |= {(defence, condition): reason for defence, reason in _refusals(prepared.cases).items()}
         questions += [_Question(condition, case) for case in prepared.cases if (case.defence, condition) not in refused]
-    # Row by row, so that what an interruption leaves are whole rows; the sort keeps the order within each.
+    # Finding by row, so that what an interruption leaves are whole rows; the sort keeps the order within each.
     questions.sort(key=lambda question: plan.defences.index(question.case.defence))
     return _Leakage(questions, refused, metrics, store)
 
