@@ -214,7 +214,7 @@ def leak(attacked, defence, attack, *, threat_model="informed", factory=None, co
     batch = Batch(pictures(count), torch.arange(count))
     seen = attacked(tiny(factory), batch, defence=defence, threat_model=threat_model)
     found = attack(replace(seen, labels=batch.labels), generator=seeded(0))
-    return psnr(found.images, batch.inputs)
+    return psnr(found.inputs, batch.inputs)
 
 
 @pytest.mark.parametrize("factory", [MLP((24,), "tanh"), Compact(width=4)], ids=repr)
@@ -332,7 +332,7 @@ def encoded(mixer, images: Tensor, rounds: int, seed: int = 0):
     generator = seeded(seed, "rounds")
     batch = Batch(images, torch.arange(len(images)) % 4)
     found = [mixer.mix(batch, classes=4, generator=generator) for _ in range(rounds)]
-    return torch.cat([one.batch.images for one in found]), stacked([one.mixing for one in found])
+    return torch.cat([one.batch.inputs for one in found]), stacked([one.mixing for one in found])
 
 
 @settings(deadline=None, max_examples=25)
@@ -459,7 +459,7 @@ def test_several_rounds_on_the_same_examples_are_decoded_together(mixer, attacke
     for seed in range(8):
         generator = seeded(seed, "client")
         torch.randint(2**62, (), generator=generator)  # the draw that seeds the client's dropout
-        encodings = mixer.mix(batch, classes=4, generator=generator).batch.images
+        encodings = mixer.mix(batch, classes=4, generator=generator).batch.inputs
         found.append(Reconstruction(encodings, None, Outcome.CONVERGED))
     found[5] = Reconstruction(None, None, Outcome.NON_FINITE)
     together = decode_rounds(found, seen)

@@ -81,7 +81,7 @@ def problem(attacked, examples):
         seen = attacked(
             module, private, local_update=local_update or FedSGD(), defence=defence or NoDefence(), mode=mode
         )
-        return matching(seen, objective), candidate.images
+        return matching(seen, objective), candidate.inputs
 
     return make
 
@@ -149,7 +149,7 @@ def test_finite_differences_refuse_several_local_steps(problem):
 @pytest.mark.parametrize("name", ["compact", "convnet in train mode", "mlp"])
 def test_candidates_together_are_candidates_one_by_one(name, route, local_update, problem, examples):
     case, _ = problem(name, Cosine(), local_update=local_update, defence=chain(Clipping(0.1), Pruning(0.3)))
-    images = torch.stack([examples(2, SHAPE, seed=seed, dtype=torch.float64).images for seed in range(5)])
+    images = torch.stack([examples(2, SHAPE, seed=seed, dtype=torch.float64).inputs for seed in range(5)])
     alone = [route.one(case, candidate) for candidate in images]
     for chunk in (1, 2, 5):
         together = route.many(case, images, chunk=chunk)
@@ -158,7 +158,7 @@ def test_candidates_together_are_candidates_one_by_one(name, route, local_update
 
 
 def test_at_the_truth_loss_and_gradient_vanish(problem, examples):
-    truth = examples(2, SHAPE, dtype=torch.float64).images
+    truth = examples(2, SHAPE, dtype=torch.float64).inputs
     for route in (DoubleBackward(), Tangent(), FiniteDifference()):
         case, _ = problem("compact", Euclidean())
         value, gradient, *_ = route.one(case, truth)
@@ -251,7 +251,7 @@ def test_finite_difference_is_right_where_double_backward_cannot_go(attacked, ex
     torch.manual_seed(0)
     module = Between(Square.apply).double()
     seen = attacked(module, examples(1, SHAPE, dtype=torch.float64))
-    case, images = matching(seen, Cosine()), examples(1, SHAPE, seed=1, dtype=torch.float64).images
+    case, images = matching(seen, Cosine()), examples(1, SHAPE, seed=1, dtype=torch.float64).inputs
     with pytest.raises(UnsupportedModel, match="once_differentiable"):
         DoubleBackward().resolve(case, images)
     module.something = torch.square
@@ -313,13 +313,13 @@ def test_restarts_run_one_by_one_when_their_batch_would_be_wrong(problem, exampl
 
 def test_noise_does_not_change_the_route(problem, attacked, examples):
     seen = attacked(build(Compact(width=3), SHAPE, 5, seed=0), examples(1, SHAPE), defence=GaussianNoise(0.01))
-    assert Automatic().resolve(matching(seen, Cosine()), examples(1, SHAPE, seed=1).images) == DoubleBackward()
+    assert Automatic().resolve(matching(seen, Cosine()), examples(1, SHAPE, seed=1).inputs) == DoubleBackward()
 
 
 def test_labels_of_a_problem_may_be_class_probabilities(attacked, examples):
     batch = examples(2, SHAPE, dtype=torch.float64)
-    soft = Batch(batch.images, torch.softmax(torch.randn(2, 5, generator=seeded(0), dtype=torch.float64), dim=1))
+    soft = Batch(batch.inputs, torch.softmax(torch.randn(2, 5, generator=seeded(0), dtype=torch.float64), dim=1))
     seen = attacked(build(Compact(width=3), SHAPE, 5, seed=0).double(), soft)
-    images = examples(2, SHAPE, seed=1, dtype=torch.float64).images
+    images = examples(2, SHAPE, seed=1, dtype=torch.float64).inputs
     one, two = (route.one(matching(seen, Cosine()), images) for route in (DoubleBackward(), Tangent()))
     assert relative_error(two.gradient, one.gradient) < 1e-9

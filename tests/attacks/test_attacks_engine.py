@@ -741,7 +741,7 @@ def test_a_gradient_that_is_nothing_but_rounding_does_not_speak_against_the_swee
     # In train mode the bias of a convolution before BatchNorm has no gradient; float32 leaves noise in its place.
     module = build(ConvNet(width=4), SHAPE, CLASSES, seed=0)
     seen = attacked(module, examples(4, SHAPE), mode="train")
-    case, images = GradientMatching().problem(seen, generator=torch.Generator()), examples(4, SHAPE, seed=1).images
+    case, images = GradientMatching().problem(seen, generator=torch.Generator()), examples(4, SHAPE, seed=1).inputs
     assert Tangent().resolve(case, images) == Tangent()
 
 
@@ -846,7 +846,7 @@ class Signed(PlainUpdate):
     """An algorithm of the user's own: a gradient of a batch that is turned upside down."""
 
     def compute(self, learner, state, batch) -> ParamTree:
-        return learner.gradient(state, Batch(batch.images.flip(2), batch.labels))
+        return learner.gradient(state, Batch(batch.inputs.flip(2), batch.labels))
 
 
 def test_an_algorithm_of_the_users_own_is_differentiated_as_a_whole_for_each_rows_labels():

@@ -218,7 +218,7 @@ def test_one_gradient_on_the_way_can_be_interrupted(wrapper, module, photographs
         search.step()
     later = attack.search([seen], generator=seeded(1))
     later.restore(search.snapshot())
-    assert torch.equal(later.run()[0].images, attack(seen, generator=seeded(0)).images)
+    assert torch.equal(later.run()[0].inputs, attack(seen, generator=seeded(0)).inputs)
 
 
 # A copy of the batch for each epoch
@@ -263,7 +263,7 @@ def test_random_features_tell_apart_groups_with_the_same_mean_image():
 def test_fedavg_on_equal_copies_is_fedavg(module, examples):
     learner, state = learner_and_state(module)
     batch = examples(3, SHAPE, dtype=torch.float64)
-    copies = Batch(torch.cat([batch.images] * 2), torch.cat([batch.labels] * 2))
+    copies = Batch(torch.cat([batch.inputs] * 2), torch.cat([batch.labels] * 2))
     left = FedAvgOnCopies(2, 2, 0.1).compute(learner, state, copies)
     right = FedAvg(2, 2, 0.1).compute(learner, state, batch)
     assert all(torch.equal(left[name], right[name]) for name in right)
@@ -312,7 +312,7 @@ def test_a_single_epoch_needs_no_copies(client, module, photographs, attacked):
 def test_copies_become_one_batch_again(labels, module, photographs, attacked):
     seen = attacked(module, photographs, local_update=FedAvg(3, 1, 0.1))
     found = EpochCopies(quasi_newton(steps=3))(seen if labels else replace(seen, labels=None), generator=seeded(0))
-    assert found.inputs.shape == photographs.images.shape
+    assert found.inputs.shape == photographs.inputs.shape
     assert found.labels.sort().values.equal(photographs.labels.sort().values)
     assert found.facts["copies"] == 3
 
@@ -404,7 +404,7 @@ def test_a_defended_client_of_several_epochs_is_attacked(wrapper, local_update, 
     seen = attacked(module, photographs, local_update=local_update, defence=Pruning(0.5))
     found = wrapper(inverting_gradients(steps=2))(seen, generator=seeded(0))
     assert found.outcome is Outcome.STEPS_EXHAUSTED
-    assert found.images.shape == photographs.images.shape
+    assert found.inputs.shape == photographs.inputs.shape
 
 
 @pytest.mark.parametrize("wrapper", [SurrogateMatching, MidwayMatching, EpochCopies])

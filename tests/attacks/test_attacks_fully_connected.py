@@ -138,7 +138,7 @@ def test_the_normalisation_is_undone(examples, attacked):
     batch = examples(1, (3, 4, 4), dtype=torch.float64)
     normalisation = Normalisation((0.1, 0.5, 0.9), (0.3, 0.1, 2.0))
     module = build(MLP(hidden=(12,), bias=False), (3, 4, 4), 5, seed=0, normalisation=normalisation).double()
-    torch.testing.assert_close(attack(attacked(module, batch)).inputs, batch.images, rtol=0, atol=1e-10)
+    torch.testing.assert_close(attack(attacked(module, batch)).inputs, batch.inputs, rtol=0, atol=1e-10)
 
 
 def test_the_update_of_another_image_gives_the_other_image(attacked):

@@ -450,7 +450,7 @@ def test_the_control_feeds_noise_of_the_updates_length_and_says_so(attacked, exa
 def test_parts_add_up_to_the_derivative_of_the_whole(route, client, labels, attacked, examples):
     module = build(Compact(width=2), SHAPE, 5, seed=0).double()
     private = examples(5, SHAPE)
-    private = replace(private, images=private.images.double())
+    private = replace(private, inputs=private.inputs.double())
     problem = GradientMatching().problem(attacked(module, private, local_update=client), generator=seeded(0))
     if labels == "probabilities":
         problem = replace(problem, labels=torch.rand(5, 5, generator=seeded(2)).softmax(1).double())

@@ -26,7 +26,7 @@ SMALL = [Compact(width=3), ConvNet(width=2), LeNet(), MLP(hidden=(8,)), ResNet(d
 def test_the_label_of_one_example_is_exact_on_every_model_of_the_catalogue(name, mode, attacked, examples):
     shape = (3, 12, 12)  # the least that all of them take
     module = build(MODELS[name](), shape, 3, seed=0)
-    images = examples(1, shape).images
+    images = examples(1, shape).inputs
     for label in range(3):
         seen = attacked(module, Batch(images, torch.tensor([label])), threat_model="honest_but_curious", mode=mode)
         assert IDLG().restore(seen, generator=torch.Generator()).tolist() == [label]
@@ -41,7 +41,7 @@ def test_the_label_of_one_example_is_exact_on_every_model_of_the_catalogue(name,
 )
 def test_the_label_of_one_example_is_exact_for_every_class(factory, seed, classes, local_update, attacked, examples):
     module = build(factory, SHAPE, classes, seed=seed)
-    images = examples(1, SHAPE, seed=seed).images
+    images = examples(1, SHAPE, seed=seed).inputs
     for label in range(classes):
         batch = Batch(images, torch.tensor([label]))
         seen = attacked(module, batch, threat_model="honest_but_curious", local_update=local_update)
@@ -56,7 +56,7 @@ def test_distinct_labels_of_a_batch_are_exact_while_the_model_is_not_confident(
 ):
     module = build(factory, SHAPE, 10, seed=seed).eval()
     labels = torch.randperm(10, generator=seeded(seed))[:count]
-    batch = Batch(examples(count, SHAPE, seed=seed).images, labels)
+    batch = Batch(examples(count, SHAPE, seed=seed).inputs, labels)
     with torch.no_grad():
         confidence = module(batch.inputs).softmax(dim=1).mean(dim=0)[labels]
     assume(bool((confidence < 0.99 / count).all()))
@@ -68,7 +68,7 @@ def test_distinct_labels_of_a_batch_are_exact_while_the_model_is_not_confident(
 @given(seed=st.integers(0, 10_000), label=st.integers(0, 4))
 def test_without_a_bias_the_row_sum_tells_the_label_when_features_are_not_negative(seed, label, attacked, examples):
     module = build(MLP(hidden=(16,), bias=False), SHAPE, 5, seed=seed)
-    batch = Batch(examples(1, SHAPE, seed=seed).images, torch.tensor([label]))
+    batch = Batch(examples(1, SHAPE, seed=seed).inputs, torch.tensor([label]))
     assert IDLG().restore(attacked(module, batch), generator=torch.Generator()).tolist() == [label]
 
 

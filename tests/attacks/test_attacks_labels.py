@@ -166,7 +166,7 @@ def test_an_estimate_that_is_no_number_counts_as_none_and_an_infinite_one_as_all
 def test_the_head_of_a_plain_gradient_is_that_of_torch(bias, attacked, examples):
     module, batch = network(5, bias=bias), examples(7, SHAPE, dtype=torch.float64)
     head = mean_gradient(attacked(module, batch), needed_by=ILRG())
-    cross_entropy(module(batch.images), batch.labels).backward()
+    cross_entropy(module(batch.inputs), batch.labels).backward()
     assert torch.allclose(head.weight_update, module.head.weight.grad, atol=1e-14)
     assert torch.equal(head.weight, module.head.weight.detach())
     if bias:
@@ -269,7 +269,7 @@ def test_ilrg_is_exact_when_all_examples_share_their_features(labels, seed, scal
     module = network(6, seed=seed)
     with torch.no_grad():
         module.head.weight *= scale
-    images = examples(1, SHAPE, seed=seed, dtype=torch.float64).images.expand(len(labels), *SHAPE)
+    images = examples(1, SHAPE, seed=seed, dtype=torch.float64).inputs.expand(len(labels), *SHAPE)
     seen = attacked(module, Batch(images, torch.tensor(labels)))
     estimate = ILRG().estimate(seen, generator=seeded(0))
     assert torch.allclose(estimate, torch.bincount(torch.tensor(labels), minlength=6).double(), atol=1e-6)
@@ -280,7 +280,7 @@ def test_ilrg_is_exact_when_all_examples_share_their_features(labels, seed, scal
 def test_the_simplified_system_is_exact_when_every_class_present_has_a_negative_update(
     labels, seed, attacked, examples
 ):
-    images = examples(1, SHAPE, seed=seed, dtype=torch.float64).images.expand(len(labels), *SHAPE)
+    images = examples(1, SHAPE, seed=seed, dtype=torch.float64).inputs.expand(len(labels), *SHAPE)
     seen = attacked(network(6, seed=seed), Batch(images, torch.tensor(labels)))
     counts = torch.bincount(torch.tensor(labels), minlength=6).double()
     assume(bool(((head_of(seen).bias_update < -1e-6) == (counts > 0)).all()))
@@ -403,7 +403,7 @@ def test_on_a_trained_head_alternation_restores_what_ilrg_cannot(case, bias, att
     for seed in range(8):
         module, batch = trained(classes, features, count, seed=seed, sharp=0.5, bias=bias)
         with torch.no_grad():
-            own = module(batch.images).softmax(dim=1)[torch.arange(count), batch.labels]
+            own = module(batch.inputs).softmax(dim=1)[torch.arange(count), batch.labels]
         assert float(own.mean()) > 3 / classes  # the model is no longer guessing
         seen = attacked(module, batch, threat_model="honest_but_curious")
         gains.append(recall(Alternating(), seen, batch) - recall(ILRG(), seen, batch))
@@ -462,7 +462,7 @@ def test_the_gradient_of_head_matching_is_that_of_autograd(bias, signed):
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_truth_explains_the_head_without_rest(bias, attacked):
     module, batch = trained(8, 20, 5, seed=0, sharp=1.0, bias=bias)
-    head, features = head_of(attacked(module, batch)), batch.images.flatten(1)
+    head, features = head_of(attacked(module, batch)), batch.inputs.flatten(1)
     certain = 60.0 * one_hot(batch.labels, 8).double()
     problem = _Problem.of(head, features, signed=False)
     value, gradient = problem.value_and_gradient(torch.cat((features.flatten(), certain.flatten())).numpy())
@@ -603,7 +603,7 @@ def test_labels_of_an_untrained_network_come_back_exactly(rule, activation, loca
 @pytest.mark.parametrize("rule", [ILRG(), Alternating(), HeadMatching(), BestLabels()], ids=repr)
 def test_the_label_of_one_example_is_exact(rule, attacked, examples):
     for label in range(4):
-        batch = Batch(examples(1, SHAPE, seed=label).images, torch.tensor([label]))
+        batch = Batch(examples(1, SHAPE, seed=label).inputs, torch.tensor([label]))
         assert restored(rule, attacked(network(4, seed=label).float(), batch)) == [label]
 
 
@@ -615,7 +615,7 @@ def test_renaming_the_classes_renames_the_counts(seed, order, bias, attacked, ex
     with torch.no_grad():
         for one, two in zip(module.head.parameters(), renamed.head.parameters()):
             two[names] = one
-    seen, seen_renamed = attacked(module, batch), attacked(renamed, Batch(batch.images, names[batch.labels]))
+    seen, seen_renamed = attacked(module, batch), attacked(renamed, Batch(batch.inputs, names[batch.labels]))
     for rule in (ILRG(), ILRG(uniform=True), ILRG(simplified=True), Alternating()):
         estimate, after = (rule.estimate(one, generator=seeded(0)) for one in (seen, seen_renamed))
         assert torch.allclose(after[names], estimate, atol=1e-6), rule
@@ -651,7 +651,7 @@ def test_a_label_step_that_finds_too_few_labels_is_refused(attacked, examples):
 
 
 def test_a_soft_label_is_a_label_step_too(attacked, examples):
-    images, label = examples(1, SHAPE).images, torch.tensor([[0.7, 0.3, 0.0, 0.0, 0.0]])
+    images, label = examples(1, SHAPE).inputs, torch.tensor([[0.7, 0.3, 0.0, 0.0, 0.0]])
     seen = attacked(network(5).float(), Batch(images, label), threat_model="honest_but_curious")
     found = GradientMatching(labels=SoftLabel(), budget=Budget(steps=2))(seen, generator=seeded(0))
     assert found.inputs.shape == (1, *SHAPE)
@@ -661,4 +661,4 @@ def test_a_soft_label_is_a_label_step_too(attacked, examples):
 @pytest.mark.parametrize("rule", OURS, ids=repr)
 def test_called_as_an_attack_a_rule_returns_labels_and_no_images(rule, attacked, examples):
     found = rule(attacked(network(5), examples(3, SHAPE, dtype=torch.float64)), generator=seeded(0))
-    assert (found.images, found.outcome, len(found.labels)) == (None, Outcome.SOLVED, 3)
+    assert (found.inputs, found.outcome, len(found.labels)) == (None, Outcome.SOLVED, 3)

@@ -47,7 +47,7 @@ def restored(rule, seen, *, seed: int = 0) -> list[int]:
 
 def distinct(examples, count: int, classes: int, seed: int) -> Batch:
     labels = torch.randperm(classes, generator=seeded(seed))[:count]
-    return Batch(examples(count, SHAPE, seed=seed, dtype=torch.float64).images, labels)
+    return Batch(examples(count, SHAPE, seed=seed, dtype=torch.float64).inputs, labels)
 
 
 seeds = st.integers(0, 10_000)
@@ -103,7 +103,7 @@ def test_rlg_finds_distinct_labels_whatever_the_signs_of_the_features(
 
 
 def test_rlg_counts_each_class_once_and_then_the_most_negative_ones(attacked, examples):
-    images = examples(5, SHAPE, seed=1, dtype=torch.float64).images
+    images = examples(5, SHAPE, seed=1, dtype=torch.float64).inputs
     seen = attacked(network(20, seed=1, activation="tanh", width=64), Batch(images, torch.tensor([4, 4, 9, 4, 12])))
     assert Counter(restored(RLG(), seen)).keys() == {4, 9, 12}
     assert Counter(restored(RLG(), seen))[4] == 2
@@ -130,7 +130,7 @@ def test_rlg_refuses_as_many_examples_as_classes_or_features(classes, width, cou
 @settings(deadline=None, max_examples=12)
 @given(labels=st.lists(st.integers(0, 5), min_size=1, max_size=12), seed=seeds)
 def test_counts_are_exact_with_repeats_when_the_model_says_the_same_of_every_image(labels, seed, attacked, examples):
-    batch = Batch(examples(len(labels), SHAPE, seed=seed, dtype=torch.float64).images, torch.tensor(labels))
+    batch = Batch(examples(len(labels), SHAPE, seed=seed, dtype=torch.float64).inputs, torch.tensor(labels))
     other = examples(9, SHAPE, classes=6, seed=seed + 1, dtype=torch.float64)
     seen = replace(attacked(ConstantMass(6), batch), auxiliary=other)
     for rule in (LLG("dummy"), LLG("auxiliary"), ZLG(), ZLG("auxiliary")):
@@ -145,7 +145,7 @@ def test_zlg_plus_is_exact_with_a_bias_when_the_mean_probabilities_are_the_priva
     module, batch = network(5, seed=seed, activation="tanh"), examples(count, SHAPE, seed=seed, dtype=torch.float64)
     with torch.no_grad():
         module.head.weight *= scale
-    strangers = Batch(batch.images.flip(0), torch.zeros(count, dtype=torch.long))  # their labels play no part
+    strangers = Batch(batch.inputs.flip(0), torch.zeros(count, dtype=torch.long))  # their labels play no part
     estimate = ZLG("auxiliary").estimate(replace(attacked(module, batch), auxiliary=strangers), generator=seeded(0))
     assert torch.allclose(estimate, torch.bincount(batch.labels, minlength=5).double(), atol=1e-9)
 
@@ -160,7 +160,7 @@ def test_without_any_feature_zlg_is_left_with_the_models_own_leaning(attacked, e
 @pytest.mark.parametrize("probabilities", [False, True])
 def test_impact_and_offset_are_the_row_sums_of_batches_of_one_class_each(probabilities, attacked, examples):
     module, known = network(4), torch.tensor([0, 0, 2, 3, 3, 3])  # nothing of class 1
-    images = examples(6, SHAPE, seed=3, dtype=torch.float64).images
+    images = examples(6, SHAPE, seed=3, dtype=torch.float64).inputs
     auxiliary = Batch(images, one_hot(known, 4).double() if probabilities else known)
     seen = replace(attacked(module, examples(1, SHAPE, classes=4, dtype=torch.float64)), auxiliary=auxiliary)
     shown = stand_ins(seen, "auxiliary", dummies=1, generator=seeded(0), needed_by=LLG())
@@ -222,7 +222,7 @@ def test_renaming_the_classes_renames_the_counts(seed, order, bias, attacked, ex
             two[names] = one
     seen = replace(attacked(module, batch), auxiliary=other)
     seen_renamed = replace(
-        attacked(renamed, Batch(batch.images, names[batch.labels])), auxiliary=Batch(other.images, names[other.labels])
+        attacked(renamed, Batch(batch.inputs, names[batch.labels])), auxiliary=Batch(other.inputs, names[other.labels])
     )
     for rule in RULES[:-1]:  # what chance gives to a class does not depend on its name, but one draw does
         estimate, after = (rule.estimate(one, generator=seeded(0)) for one in (seen, seen_renamed))
@@ -320,7 +320,7 @@ def test_a_soft_label_is_exact_with_and_without_a_bias(
 ):
     label = soft(kind, classes, share, seed)
     module = network(classes, seed=seed, bias=bias, activation="tanh")
-    batch = Batch(examples(1, SHAPE, seed=seed, dtype=torch.float64).images, label)
+    batch = Batch(examples(1, SHAPE, seed=seed, dtype=torch.float64).inputs, label)
     found = SoftLabel()(attacked(module, batch, local_update=local_update), generator=seeded(0))
     assert found.outcome is Outcome.SOLVED
     assert found.inputs is None
@@ -332,14 +332,14 @@ def test_a_soft_label_is_exact_with_and_without_a_bias(
 def test_a_soft_label_is_found_past_a_bias_that_is_not_trained(kind, attacked, examples):
     module, label = network(10), soft(kind, 10, 0.7, 0)
     module.head.bias.requires_grad_(False)[:] = torch.linspace(-1, 1, 10)
-    seen = attacked(module, Batch(examples(1, SHAPE, dtype=torch.float64).images, label))
+    seen = attacked(module, Batch(examples(1, SHAPE, dtype=torch.float64).inputs, label))
     assert float((SoftLabel().restore(seen, generator=seeded(0)) - label).abs().max()) < 1e-6
 
 
 def test_with_a_bias_a_soft_label_is_exact_even_where_no_feature_fires(attacked, examples):
     module, label = network(3), soft("mixup", 3, 0.7, 0)
     nn.init.constant_(module.linear1.bias, -100.0)
-    seen = attacked(module, Batch(examples(1, SHAPE, dtype=torch.float64).images, label))
+    seen = attacked(module, Batch(examples(1, SHAPE, dtype=torch.float64).inputs, label))
     assert torch.allclose(SoftLabel().restore(seen, generator=seeded(0)), label)
 
 
@@ -347,7 +347,7 @@ def test_with_a_bias_a_soft_label_is_exact_even_where_no_feature_fires(attacked,
 @pytest.mark.parametrize("local_update", [FedSGD(), FedAvg(3, 1, 0.001)], ids=repr)
 def test_a_soft_label_is_close_in_single_precision_and_over_local_steps(bias, local_update, attacked, examples):
     label = soft("mixup", 10, 0.7, 0).float()
-    seen = attacked(network(10, bias=bias).float(), Batch(examples(1, SHAPE).images, label), local_update=local_update)
+    seen = attacked(network(10, bias=bias).float(), Batch(examples(1, SHAPE).inputs, label), local_update=local_update)
     found = SoftLabel().restore(seen, generator=seeded(0))
     assert found.dtype == torch.float32
     assert float((found - label).abs().max()) < 0.02

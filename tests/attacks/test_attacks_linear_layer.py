@@ -37,7 +37,7 @@ def attack(seen) -> Reconstruction:
 @pytest.mark.parametrize("factory", [MLP(), MLP(hidden=(32,), activation="sigmoid"), MLP(hidden=())], ids=repr)
 def test_one_image_comes_back_beyond_100_db_in_float32(factory, local_update, pictures, attacked):
     for picture in pictures:
-        shape = tuple(picture.images.shape[1:])
+        shape = tuple(picture.inputs.shape[1:])
         for normalisation in (None, Normalisation((0.1, 0.5, 0.9)[: shape[0]], (0.3, 0.1, 2.0)[: shape[0]])):
             module = build(factory, shape, 10, seed=0, normalisation=normalisation)
             found = attack(attacked(module, picture, threat_model="honest_but_curious", local_update=local_update))
@@ -63,7 +63,7 @@ def test_one_image_comes_back_to_ten_digits_in_float64(
     module = build(MLP(hidden=(24,), activation=activation), shape, 5, seed=seed).double()
     found = attack(attacked(module, batch, local_update=local_update))
     assert found.inputs.dtype == torch.float64
-    torch.testing.assert_close(found.inputs, batch.images, rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-10)
 
 
 class Turned(nn.Module):
@@ -138,7 +138,7 @@ def test_the_image_does_not_depend_on_the_labels(attacked, examples):
 
     batch = examples(1)
     module = Soft(nn.Flatten(), nn.Linear(192, 8), nn.Tanh(), nn.Linear(8, 5), nn.Tanh()).double()
-    batch = Batch(batch.images.double(), batch.labels)
+    batch = Batch(batch.inputs.double(), batch.labels)
     found = attack(attacked(module, batch, threat_model="honest_but_curious"))
     assert found.labels is None
     torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-10)

@@ -102,7 +102,7 @@ def tree_equal(left, right) -> bool:
 @pytest.mark.parametrize("attack", SERVERS, ids=lambda attack: type(attack).__name__)
 def test_a_round_that_was_not_tampered_with_gives_a_reason_and_no_image(attack, attacked, examples):
     found = attack(attacked(model(Compact(width=3)), examples(1, SHAPE, dtype=torch.float64)), generator=seeded(0))
-    assert (found.images, found.labels, found.outcome) == (None, None, Outcome.NOT_APPLICABLE)
+    assert (found.inputs, found.labels, found.outcome) == (None, None, Outcome.NOT_APPLICABLE)
     assert "did not get the model" in found.facts["reason"]
 
 
@@ -130,8 +130,8 @@ def test_a_tampered_round_survives_pickling(attack, examples):
     again = pickle.loads(pickle.dumps(seen))  # noqa: S301
     assert isinstance(again.learner, TamperedLearner)
     first, second = attack(seen, generator=seeded(0)), attack(again, generator=seeded(0))
-    assert first.images is not None
-    assert torch.equal(first.images, second.images)
+    assert first.inputs is not None
+    assert torch.equal(first.inputs, second.inputs)
 
 
 @pytest.mark.parametrize("attack", SERVERS[:3], ids=lambda attack: type(attack).__name__)
@@ -158,7 +158,7 @@ def test_a_dishonest_architecture_gives_one_image_to_eight_digits(attack, local_
     batch = photos[slice(3, 4)]
     for factory in (Compact(width=3), ConvNet(width=2), ResNet(depth=20, base_width=2), MLP(hidden=(8,), bias=False)):
         found = leak(attack, model(factory), batch, local_update=local_update, mode=mode)
-        torch.testing.assert_close(found.images, batch.images, rtol=0, atol=1e-8)
+        torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-8)
         assert found.outcome is Outcome.SOLVED
 
 
@@ -171,7 +171,7 @@ def test_behind_256_bins_most_of_eight_images_are_exact():
     for chosen in torch.randperm(len(test), generator=seeded(1))[:80].split(8):
         batch = Batch(test.inputs[chosen].double(), test.labels[chosen])
         found = leak(FrontLayer(bins=256), model(Compact(width=3)), batch)
-        assert len(found.images) == found.facts["bins that held images"] <= 8
+        assert len(found.inputs) == found.facts["bins that held images"] <= 8
         exact.append(sum(score > 60 for score in quality(found, batch)))
     assert sum(exact) >= 70
     assert min(exact) >= 4
@@ -189,16 +189,16 @@ def test_an_image_alone_in_its_bin_is_exact_and_no_other_is_claimed(seed, count,
     quantiles = torch.distributions.Normal(0.5, 0.2).icdf(torch.arange(1, bins, dtype=torch.float64) / bins)
     bin_of = torch.bucketize(images.flatten(1).mean(1), quantiles)
     alone = [image for image, where in zip(images, bin_of.tolist()) if bin_of.tolist().count(where) == 1]
-    assert len(found.images) == len(bin_of.unique())
+    assert len(found.inputs) == len(bin_of.unique())
     for image in alone:
-        assert float((found.images - image).abs().amax(dim=(1, 2, 3)).min()) < 1e-6
+        assert float((found.inputs - image).abs().amax(dim=(1, 2, 3)).min()) < 1e-6
 
 
 def test_the_model_behind_keeps_working(photos):
     honest = federation(model(Compact()))
     sent = FrontLayer().tamper(honest, SHAPE)
-    plain = honest.learner.logits(honest.state.params, honest.state.buffers, photos.images)
-    fronted = sent.learner.logits(sent.state.params, sent.state.buffers, photos.images)
+    plain = honest.learner.logits(honest.state.params, honest.state.buffers, photos.inputs)
+    fronted = sent.learner.logits(sent.state.params, sent.state.buffers, photos.inputs)
     assert torch.equal(plain.argmax(1), fronted.argmax(1)) or float((plain - fronted).abs().max()) < float(plain.std())
     # An image of the expected brightness passes unchanged.
     expected = torch.full((1, *SHAPE), 0.45, dtype=torch.float64)
@@ -259,7 +259,7 @@ def test_every_activation_of_the_catalogue_can_be_inverted(activation, photos):
     for factory in (LeNet(activation), Compact(12, activation)):
         found = leak(IdentityConvolutions(), model(factory), batch)
         paired = align(found, batch).reconstructions
-        assert float((paired - batch.images)[..., ::2, ::2].abs().max()) < 1e-3
+        assert float((paired - batch.inputs)[..., ::2, ::2].abs().max()) < 1e-3
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 9), (3, 11, 14), (1, 16, 5)], ids=str)
@@ -268,7 +268,7 @@ def test_any_size_arrives_at_its_own_places(shape, examples):
     found = leak(IdentityConvolutions(), model(Compact(width=12), shape), batch)
     rows, columns = map(int, found.facts["resolution"].split(" x "))
     assert rows * columns * 4 >= shape[1] * shape[2]
-    arrived = (found.images - batch.images).abs() < 1e-3
+    arrived = (found.inputs - batch.inputs).abs() < 1e-3
     assert int(arrived.all(dim=1).sum()) >= rows * columns
 
 
@@ -288,8 +288,8 @@ def test_a_hidden_linear_layer_gives_one_image_but_not_several(photos):
     found = leak(IdentityConvolutions(), module, photos[slice(0, 1)])
     assert (found.facts["layer"], found.facts["resolution"]) == ("0.4", "8 x 8")
     # Interpolated between the middles of the windows: the middle itself is the mean of four.
-    small = avg_pool2d(photos.images[:1], 2)
-    assert float((avg_pool2d(found.images, 2) - small).abs().mean()) < 0.05
+    small = avg_pool2d(photos.inputs[:1], 2)
+    assert float((avg_pool2d(found.inputs, 2) - small).abs().mean()) < 0.05
     several = leak(IdentityConvolutions(), module, photos[slice(0, 2)])
     assert several.outcome is Outcome.NOT_APPLICABLE
     assert "mixes several images" in several.facts["reason"]
@@ -311,7 +311,7 @@ def test_branches_carry_the_same_pixels(photos):
     found = leak(IdentityConvolutions(), Residual().double(), photos[slice(0, 3)])
     assert found.facts["resolution"] == "8 x 8"
     paired = align(found, photos[slice(0, 3)]).reconstructions
-    assert float((paired - photos.images[:3])[..., ::2, ::2].abs().max()) < 1e-6
+    assert float((paired - photos.inputs[:3])[..., ::2, ::2].abs().max()) < 1e-6
 
 
 NO_WAY = {
@@ -347,7 +347,7 @@ def test_an_architecture_without_a_way_for_the_image_is_left_alone_and_the_reaso
     assert sent.state is honest.state
     assert sent.learner.module is honest.learner.module
     found = leak(IdentityConvolutions(), make(), examples(1, SHAPE, dtype=torch.float64), mode=mode)
-    assert (found.images, found.outcome) == (None, Outcome.NOT_APPLICABLE)
+    assert (found.inputs, found.outcome) == (None, Outcome.NOT_APPLICABLE)
     assert reason in found.facts["reason"]
     assert "\n" not in found.facts["reason"]
 
@@ -358,10 +358,10 @@ def test_an_architecture_without_a_way_for_the_image_is_left_alone_and_the_reaso
 def test_the_image_beside_the_features_changes_no_prediction(photos):
     honest = federation(model(Compact(width=3)))
     sent = ConcatenatedInput(blank_head=False).tamper(honest, SHAPE)
-    plain = honest.learner.logits(honest.state.params, honest.state.buffers, photos.images)
-    torch.testing.assert_close(sent.learner.logits(sent.state.params, sent.state.buffers, photos.images), plain)
+    plain = honest.learner.logits(honest.state.params, honest.state.buffers, photos.inputs)
+    torch.testing.assert_close(sent.learner.logits(sent.state.params, sent.state.buffers, photos.inputs), plain)
     found = leak(ConcatenatedInput(blank_head=False), model(Compact(width=3)), photos[slice(2, 3)])
-    torch.testing.assert_close(found.images, photos.images[2:3], rtol=0, atol=1e-8)
+    torch.testing.assert_close(found.inputs, photos.inputs[2:3], rtol=0, atol=1e-8)
     assert found.labels.tolist() == [2]
     several = leak(ConcatenatedInput(blank_head=False), model(Compact(width=3)), photos[slice(0, 2)])
     assert several.outcome is Outcome.NOT_APPLICABLE
@@ -377,12 +377,12 @@ def test_a_blank_head_tells_nine_images_of_ten_classes_apart(threat_model, photo
 
 
 def test_images_that_share_a_label_come_back_as_their_mean_and_all_labels_are_counted(photos):
-    batch = Batch(photos.images[:5], torch.tensor([3, 1, 3, 3, 6]))
+    batch = Batch(photos.inputs[:5], torch.tensor([3, 1, 3, 3, 6]))
     found = leak(ConcatenatedInput(), model(Compact(width=3)), batch)
     assert found.labels.tolist() == [1, 3, 3, 3, 6]
-    mean = photos.images[[0, 2, 3]].mean(0)
-    expected = torch.stack([photos.images[1], mean, mean, mean, photos.images[4]])
-    torch.testing.assert_close(found.images, expected, rtol=0, atol=1e-8)
+    mean = photos.inputs[[0, 2, 3]].mean(0)
+    expected = torch.stack([photos.inputs[1], mean, mean, mean, photos.inputs[4]])
+    torch.testing.assert_close(found.inputs, expected, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -390,8 +390,8 @@ def test_images_that_share_a_label_come_back_as_their_mean_and_all_labels_are_co
     [(torch.arange(10), "every class is present"), (torch.full((10, 10), 0.1).double(), "class probabilities")],
 )
 def test_where_labels_cannot_sort_the_images_the_attack_says_so(labels, reason, photos):
-    found = leak(ConcatenatedInput(), model(Compact(width=3)), Batch(photos.images, labels), threat_model="informed")
-    assert (found.images, found.outcome) == (None, Outcome.NOT_APPLICABLE)
+    found = leak(ConcatenatedInput(), model(Compact(width=3)), Batch(photos.inputs, labels), threat_model="informed")
+    assert (found.inputs, found.outcome) == (None, Outcome.NOT_APPLICABLE)
     assert reason in found.facts["reason"]
 
 

@@ -190,7 +190,7 @@ def test_the_trace_is_of_the_restart_that_won(attacked, examples):
 
 def test_an_attack_on_the_truth_itself_stops_at_once(attacked, examples):
     seen = tiny(attacked, examples)
-    truth = examples(2, dtype=torch.float64).images
+    truth = examples(2, dtype=torch.float64).inputs
 
     class Truth(Pixels):
         def start(self, restarts, num_examples, image_shape, *, generator):
@@ -246,7 +246,7 @@ class Exploding(nn.Module):
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_a_loss_that_is_not_finite_from_the_start_is_an_outcome_not_an_image(restarts, attacked, examples):
     batch = examples(1)
-    seen = attacked(Exploding(), Batch(batch.images / 5, batch.labels))
+    seen = attacked(Exploding(), Batch(batch.inputs / 5, batch.labels))
     found = quasi_newton(steps=5, restarts=restarts)(seen, generator=seeded(0))
     assert found.outcome is Outcome.NON_FINITE
     assert found.inputs is None
@@ -273,13 +273,13 @@ def test_a_client_in_train_mode_is_attacked_in_train_mode(attacked, examples):
     batch = examples(2, (3, 9, 9), dtype=torch.float64)
     seen = attacked(build(ConvNet(width=2), (3, 9, 9), 5, seed=0).double(), batch, mode="train")
     problem = GradientMatching(objective=Euclidean()).problem(seen, generator=torch.Generator())
-    assert float(problem.distance(problem.update(batch.images))) == 0
+    assert float(problem.distance(problem.update(batch.inputs))) == 0
 
 
 def test_noise_leaves_a_loss_at_the_truth_that_restarts_cannot_remove(attacked, examples):
     seen = tiny(attacked, examples, defence=GaussianNoise(0.1))
     problem = GradientMatching(objective=Cosine()).problem(seen, generator=torch.Generator())
-    assert float(problem.distance(problem.update(examples(2, dtype=torch.float64).images))) > 1e-3
+    assert float(problem.distance(problem.update(examples(2, dtype=torch.float64).inputs))) > 1e-3
 
 
 def test_published_attacks_are_the_compositions_their_papers_state():
@@ -302,6 +302,6 @@ def test_fedsgd_is_assumed_of_nobody(attacked, examples):
     # What is matched is what the client is known to do; by another algorithm the truth itself does not explain it.
     seen = tiny(attacked, examples, local_update=FedAvg(3, 1, 0.5))
     wrong = replace(seen, local_update=FedSGD())
-    truth = examples(2, dtype=torch.float64).images
+    truth = examples(2, dtype=torch.float64).inputs
     assert own_loss(GradientMatching(), seen, truth) < 1e-12
     assert own_loss(GradientMatching(), wrong, truth) > 1e-4

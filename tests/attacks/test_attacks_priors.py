@@ -58,7 +58,7 @@ def test_images_one_pixel_high_or_wide_have_a_finite_variation(prior, shape):
 
 def test_the_private_batch_has_its_own_statistics_and_another_batch_has_not(attacked, examples):
     seen, batch = client(attacked, examples)
-    penalty = BatchNormStatistics().bind(seen)(torch.stack([batch.images, noise(3, *SHAPE)]))
+    penalty = BatchNormStatistics().bind(seen)(torch.stack([batch.inputs, noise(3, *SHAPE)]))
     assert float(penalty[0]) == 0
     assert float(penalty[1]) > 1e-2
 
@@ -99,15 +99,15 @@ def test_exact_statistics_go_before_running_ones(attacked, examples):
     told, batch = client(attacked, examples)
     untold, _ = client(attacked, examples, threat_model="informed")
     assert untold.batch_norm.statistics is None
-    assert float(BatchNormStatistics().bind(told)(batch.images[None])) == 0
-    assert float(BatchNormStatistics().bind(untold)(batch.images[None])) > 1
+    assert float(BatchNormStatistics().bind(told)(batch.inputs[None])) == 0
+    assert float(BatchNormStatistics().bind(untold)(batch.inputs[None])) > 1
 
 
 @pytest.mark.parametrize("threat_model", ["strongest", "informed"])
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_the_slope_of_the_statistics_is_finite_even_where_they_agree(threat_model, mode, attacked, examples):
     seen, batch = client(attacked, examples, threat_model=threat_model, mode=mode)
-    images = torch.stack([batch.images, noise(3, *SHAPE)]).requires_grad_()
+    images = torch.stack([batch.inputs, noise(3, *SHAPE)]).requires_grad_()
     (slope,) = torch.autograd.grad(BatchNormStatistics().bind(seen)(images).sum(), images)
     assert bool(slope.isfinite().all())
     assert float(slope[1].abs().max()) > 0
@@ -127,7 +127,7 @@ def test_following_the_statistics_downhill_brings_them_nearer(attacked, examples
 def test_binding_and_evaluating_changes_neither_model_nor_observation(attacked, examples, bits):
     seen, batch = client(attacked, examples)
     before = bits(seen, seen.learner.module)
-    BatchNormStatistics().bind(seen)(batch.images[None])
+    BatchNormStatistics().bind(seen)(batch.inputs[None])
     assert bits(seen, seen.learner.module) == before
 
 
@@ -161,7 +161,7 @@ def test_a_model_that_is_itself_a_norm_is_read_by_its_bare_names(attacked, examp
 
     module = Scores(3)
     module.running_mean.fill_(0.5)
-    seen = attacked(module, Batch(examples(2).images, torch.tensor([0, 1])))
+    seen = attacked(module, Batch(examples(2).inputs, torch.tensor([0, 1])))
     flat = torch.full((1, 2, 3, 8, 8), 0.5)
     assert float(BatchNormStatistics().bind(seen)(flat)) == pytest.approx(3**0.5)
 
@@ -270,7 +270,7 @@ def test_registration_begins_when_its_share_of_the_budget_is_spent():
 def test_victims_attacked_together_keep_their_own_statistics_and_groups(attacked, examples):
     seen = [client(attacked, examples, seed=seed) for seed in (0, 1)]
     observations = [observation for observation, _ in seen]
-    rows = torch.stack([batch.images for _, batch in seen]).repeat_interleave(2, dim=0)
+    rows = torch.stack([batch.inputs for _, batch in seen]).repeat_interleave(2, dim=0)
     statistics = bind_all(BatchNormStatistics(), observations)
     assert statistics(rows).tolist() == [0.0] * 4
     assert float(statistics(rows.flip(0)).min()) > 1e-3

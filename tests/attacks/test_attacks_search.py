@@ -572,7 +572,7 @@ def test_a_search_is_what_an_attack_runs():
 
 def test_class_probabilities_that_are_disclosed_are_taken_as_known(attacked, examples):
     batch = examples(2)
-    soft = Batch(batch.images, torch.softmax(torch.randn(2, 5, generator=seeded(0)), dim=1))
+    soft = Batch(batch.inputs, torch.softmax(torch.randn(2, 5, generator=seeded(0)), dim=1))
     seen = attacked(build(Compact(width=3), (3, 8, 8), 5, seed=0), soft)
     for labels in (None, FreeLabels()):
         found = GradientMatching(labels=labels, optimiser=LBFGS(), budget=Budget(steps=3))(seen, generator=seeded(0))
