@@ -446,7 +446,7 @@ def test_an_interrupted_search_for_encodings_ends_with_the_same_images(attacked)
     second.restore(first.snapshot())
     while second.outcome is None:
         second.step()
-    assert len(second.trace) == 6
+    assert second.steps == 6
     assert torch.equal(second.results()[0].inputs, whole.inputs)
 
 

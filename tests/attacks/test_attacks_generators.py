@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.matching import (
     Accumulated,
     Adam,
@@ -426,10 +427,10 @@ def test_a_relay_without_legs_or_with_one_that_cannot_follow_is_refused():
 def test_the_control_feeds_noise_of_the_updates_length_and_says_so(attacked, examples):
     fed = []
 
-    class Listening:
-        def __call__(self, observation, *, generator, progress):
-            fed.append(observation.update.params)
-            return GradientMatching(budget=Budget(steps=1))(observation, generator=generator)
+    class Listening(SteppedAttack):
+        def search(self, observations, *, generator):
+            fed.append(observations[0].update.params)
+            return GradientMatching(budget=Budget(steps=1)).search(observations, generator=generator)
 
     seen = seen_by(attacked, examples)
     found = OnNoise(Listening())(seen, generator=seeded(0))

@@ -394,10 +394,9 @@ def test_a_relay_killed_where_one_leg_hands_to_the_next_ends_with_the_same_bits(
     assert same(resumed, run(case, MemoryStore()))
 
 
-def test_a_control_can_be_stepped_if_its_attack_can(tmp_path: Path) -> None:
-    assert not hasattr(OnNoise(Plain()), "search")
-    record = run(case_of(OnNoise(Plain())), FolderStore.create(tmp_path), every=0.0)
-    assert (record.outcome, record.facts["fed"]) == (Outcome.SOLVED, "Gaussian noise in place of the update")
+def test_a_control_of_an_attack_that_cannot_be_stepped_is_refused() -> None:
+    with pytest.raises(InvalidCase, match="must match gradients, got Plain"):
+        OnNoise(Plain())
 
 
 def test_a_snapshot_of_another_attack_is_not_taken_for_ones_own(tmp_path: Path) -> None:

@@ -164,14 +164,14 @@ def test_an_attack_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
     (snapshot,) = Path("out/snapshots").iterdir()
     assert not records()
     restored: list[int] = []
-    original = resumption._resumed
+    original = resumption._resume
 
     def watched(*arguments: Any) -> Any:
         search, before = original(*arguments)
-        restored.append(len(search.trace))
+        restored.append(search.steps)
         return search, before
 
-    monkeypatch.setattr(resumption, "_resumed", watched)
+    monkeypatch.setattr(resumption, "_resume", watched)
     done = command(*words)
     assert (done.code, done.rows) == (0, fresh.rows)
     assert restored == [30, 0]  # the case that was killed, and its null

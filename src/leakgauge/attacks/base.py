@@ -2,29 +2,111 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
 from torch import Generator, Tensor
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidUpdate
-from leakgauge.progress import Progress, silent
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.types import ParamTree, Reconstruction
+from leakgauge.types import Outcome, ParamTree, Reconstruction
+
+Snapshot = Mapping[str, Tensor]
+"""All that an attack under way needs to go on, as named tensors."""
 
 
-class Attack(Protocol):
-    """Frozen dataclasses whose fields are their configuration."""
+class Attack(ABC):
+    """Subclasses are frozen dataclasses whose fields are their configuration."""
 
+    @abstractmethod
     def __call__(
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction: ...
 
 
-class LabelAttack(Protocol):
-    """Restores the labels of a batch; one label per private example."""
+class LabelAttack(Attack):
+    """Restores the labels of a batch and no inputs; one label per private example."""
 
+    @abstractmethod
     def restore(self, observation: UpdateObservation, *, generator: Generator) -> Tensor: ...
+
+    def __call__(
+        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
+        del progress
+        labels = self.restore(observation, generator=generator)
+        return Reconstruction(inputs=None, labels=labels, outcome=Outcome.SOLVED)
+
+
+class SteppedAttack(Attack):
+    """An attack that can be stepped, kept and continued."""
+
+    @abstractmethod
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Stepper:
+        """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
+
+    def __call__(
+        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
+        return self.search([observation], generator=generator).run(progress)[0]
+
+
+class Stepper(ABC):
+    """A stepped attack under way; ``outcome`` is None until it ends."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """How many steps are complete."""
+
+    @property
+    @abstractmethod
+    def outcome(self) -> Outcome | None: ...
+
+    @abstractmethod
+    def step(self) -> Tick: ...
+
+    @abstractmethod
+    def results(self) -> list[Reconstruction]:
+        """One reconstruction per observation."""
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot: ...
+
+    @abstractmethod
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go on from a snapshot; one that is not of this very attack is refused with `InvalidFile`."""
+
+    def run(self, progress: Progress = silent) -> list[Reconstruction]:
+        while self.outcome is None:
+            progress(self.step())
+        return self.results()
+
+
+class StepperAround(Stepper):
+    """Another attack under way; subclasses make something else of its results."""
+
+    def __init__(self, inner: Stepper) -> None:
+        self.inner = inner
+
+    @property
+    def steps(self) -> int:
+        return self.inner.steps
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self.inner.outcome
+
+    def step(self) -> Tick:
+        return self.inner.step()
+
+    def snapshot(self) -> Snapshot:
+        return self.inner.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self.inner.restore(snapshot)
 
 
 def finite_update(observation: UpdateObservation) -> ParamTree:

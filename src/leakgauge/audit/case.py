@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from leakgauge import params as tree
-from leakgauge.attacks.base import Attack
+from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.defences import Defence
 from leakgauge.fingerprint import digest
 from leakgauge.protocol.observation import UpdateObservation
@@ -145,7 +145,7 @@ class Case:
     @property
     def labels_only(self) -> bool:
         """Whether the attack is after labels alone, so that no private pixel is looked at."""
-        return labels_only(self.attack)
+        return isinstance(self.attack, LabelAttack)
 
     @cached_property
     def key(self) -> str:
@@ -157,8 +157,3 @@ class Case:
             (*truth, *distractors),
             (self.round, self.null, self.seed),
         )
-
-
-def labels_only(attack: object) -> bool:
-    """Whether an attack restores labels and no images: the protocol ``LabelAttack``."""
-    return hasattr(attack, "restore")

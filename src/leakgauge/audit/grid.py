@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.base import Attack
+from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.malicious import MaliciousAttack
-from leakgauge.audit.case import Case, SimulatedUpdate, labels_only
+from leakgauge.audit.case import Case, SimulatedUpdate
 from leakgauge.audit.run import Metrics
 from leakgauge.config import cause
 from leakgauge.defences import Defence
@@ -101,7 +101,7 @@ def grid(
 
 def hiding(threat_model: ThreatModel, attack: Attack) -> ThreatModel:
     """The threat model, with labels hidden from an attack that is to restore them."""
-    return replace(threat_model, labels=False) if labels_only(attack) else threat_model
+    return replace(threat_model, labels=False) if isinstance(attack, LabelAttack) else threat_model
 
 
 def _malice(name: str, attack: Attack) -> str | None:

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from leakgauge.attacks.base import LabelAttack
 from leakgauge.audit.api import build_attack, chosen_budget
-from leakgauge.audit.case import labels_only
 from leakgauge.audit.grid import standard_metrics
 from leakgauge.audit.plan import Prepared
 from leakgauge.audit.recorded import OpenRound
@@ -40,7 +40,7 @@ def prepare_inversion(inversion: Inversion) -> Prepared:
     recorded = read_round(Path(inversion.file))
     attack = build_attack(inversion.attack, chosen_budget(inversion.budget, inversion.steps, inversion.seconds))
     opened = OpenRound.of(recorded, import_factory(inversion.model))
-    if labels_only(attack):
+    if isinstance(attack, LabelAttack):
         opened = opened.without_labels()
     cases = [opened.case(inversion.attack, attack, seed=inversion.seed)]
     if inversion.truth is not None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from leakgauge.audit.case import Case, labels_only
+from leakgauge.attacks.base import LabelAttack
+from leakgauge.audit.case import Case
 from leakgauge.audit.grid import label_metrics
 from leakgauge.audit.plan import Prepared
 from leakgauge.audit.recorded import OpenRound
@@ -52,7 +53,7 @@ class Restoration:
 
 def label_methods() -> Table:
     """The attacks of the catalogue that restore labels alone."""
-    return {name: part for name, part in ATTACKS.items() if labels_only(part())}
+    return {name: part for name, part in ATTACKS.items() if isinstance(part(), LabelAttack)}
 
 
 def prepare_restoration(restoration: Restoration) -> Prepared:

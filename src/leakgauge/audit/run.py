@@ -11,9 +11,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from leakgauge.attacks.base import SteppedAttack
 from leakgauge.audit.case import Case
 from leakgauge.audit.record import Pictures, Record
-from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably, resumable
+from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably
 from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
 from leakgauge.fingerprint import environment
@@ -90,8 +91,9 @@ def _attack(
 ) -> tuple[Reconstruction, float]:
     # Real case and null share the start, so that they differ by the update and nothing else.
     stream = ("attack", case.round)
-    if (attack := resumable(case.attack)) is None:
-        return case.attack(observation, generator=seeded(case.seed, *stream), progress=progress), 0.0
+    attack = case.attack
+    if not isinstance(attack, SteppedAttack):
+        return attack(observation, generator=seeded(case.seed, *stream), progress=progress), 0.0
     return attack_resumably(
         lambda: attack.search([observation], generator=seeded(case.seed, *stream)),
         progress,

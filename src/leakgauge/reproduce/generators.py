@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Generator
 
-from leakgauge.attacks.base import Attack
+from leakgauge.attacks.base import Attack, SteppedAttack, Stepper
 from leakgauge.attacks.matching import TrainedGenerator
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import writable_folder
 from leakgauge.fingerprint import digest
 from leakgauge.generative import DCGAN, GeneratorTraining, GeneratorTrainingPlan, train_generator
-from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.reproduce.victims import TrainProgress
-from leakgauge.types import Reconstruction
 
 _DIGESTED = 2048
 
@@ -32,13 +30,13 @@ class Preparable(Protocol):
 
 
 @dataclass(frozen=True)
-class WithGenerator:
+class WithGenerator(SteppedAttack):
     """Another attack, its generator a `DCGAN` that is trained on the training images of the dataset.
 
     The ``file`` is made by ``prepared`` and left out of the ``repr``: the rest decides what it holds.
     """
 
-    attack: Any
+    attack: SteppedAttack
     width: int = 16
     latent: int = 64
     training: GeneratorTrainingPlan = field(default_factory=GeneratorTrainingPlan)
@@ -65,25 +63,17 @@ class WithGenerator:
             )
         return replace(self, file=file)
 
-    def __call__(
-        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        found: Reconstruction = self._equipped()(observation, generator=generator, progress=progress)
-        return found
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Stepper:
+        return self._equipped().search(observations, generator=generator)
 
-    @property
-    def search(self) -> Callable[..., Any]:
-        """As that of the attack; absent where the attack has none."""
-        of_attack: Callable[..., Any] = self._equipped().search
-        return of_attack
-
-    def _equipped(self) -> Any:
+    def _equipped(self) -> SteppedAttack:
         if self.file is None:
             raise InvalidCase(
                 f"{type(self).__name__} has no generator before it is `prepared`; train one with "
                 "`leakgauge train-generator` and name its file to use the attack on its own."
             )
-        return _given(self.attack, TrainedGenerator(str(self.file)))
+        equipped: SteppedAttack = _given(self.attack, TrainedGenerator(str(self.file)))
+        return equipped
 
 
 def _given(part: Any, generator: TrainedGenerator) -> Any:

@@ -10,17 +10,15 @@ from torch import Generator
 
 from leakgauge.attacks.adaptive.adaptation import adapted, informed
 from leakgauge.attacks.adaptive.rounds import Unmixing
-from leakgauge.attacks.matching.search import Search
+from leakgauge.attacks.base import SteppedAttack, Stepper
 from leakgauge.attacks.recipes.best import Best, Family, best
 from leakgauge.errors import InvalidCase
-from leakgauge.progress import Progress, silent
 from leakgauge.protocol.local_update import transforms
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import Reconstruction
 
 
 @dataclass(frozen=True)
-class Adaptive:
+class Adaptive(SteppedAttack):
     """Another attack, with the distance, priors and labels that fit what the threat model discloses of the defence.
 
     See `adapted` for what changes. Where the client mixes its images (MixUp, InstaHide) the update is inverted to the
@@ -32,26 +30,18 @@ class Adaptive:
     attack: Any = field(default_factory=Best)
 
     def __post_init__(self) -> None:
-        if not callable(getattr(self.attack, "search", None)):
+        if not isinstance(self.attack, SteppedAttack):
             raise InvalidCase(
                 f"Adaptive(attack=...) must match gradients, got {type(self.attack).__name__}; give it such an attack."
             )
 
-    def __call__(
-        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        search = self.search([observation], generator=generator)
-        while search.outcome is None:
-            progress(search.step())
-        return search.results()[0]
-
-    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search | Unmixing:
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Stepper:
         """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
         for observation in observations:
             known(observation.num_examples, "num_examples", needed_by=self)
         seen = [informed(observation) for observation in observations]
         attack = adapted(self.attack, seen[0])
-        search: Search = attack.search(seen, generator=generator)
+        search = attack.search(seen, generator=generator)
         search.notes["recipe"] = repr(attack)
         if any(transform.mixes for transform in transforms(seen[0].local_update)):
             return Unmixing(search, tuple(observations))

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks.adaptive.decoding import decode
-from leakgauge.attacks.matching.search import Search, Snapshot
+from leakgauge.attacks.base import Stepper, StepperAround
 from leakgauge.errors import InvalidCase, MissingKnowledge
-from leakgauge.progress import Tick
 from leakgauge.protocol.encoding import CENTRE, stacked
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.types import Batch, Outcome, Reconstruction
+from leakgauge.types import Batch, Reconstruction
 
 T = TypeVar("T")
 
@@ -63,38 +62,22 @@ def _likelier(images: Tensor, labels: Tensor, observation: UpdateObservation) ->
     return both[losses[1] < losses[0]]
 
 
-class Unmixing:
+class Unmixing(StepperAround):
     """A search for encodings that is decoded when it ends, where labels and mixing are disclosed.
 
     Which encoding is which follows from their class probabilities, so that examples all of one class stay in doubt.
     """
 
-    def __init__(self, search: Search, observations: tuple[UpdateObservation, ...]) -> None:
-        self.search, self.observations = search, observations
-
-    @property
-    def trace(self) -> list[Tensor]:
-        return self.search.trace
-
-    @property
-    def outcome(self) -> Outcome | None:
-        return self.search.outcome
-
-    def step(self) -> Tick:
-        return self.search.step()
+    def __init__(self, inner: Stepper, observations: tuple[UpdateObservation, ...]) -> None:
+        super().__init__(inner)
+        self.observations = observations
 
     def results(self) -> list[Reconstruction]:
-        return [self._decoded(*pair) for pair in zip(self.search.results(), self.observations, strict=True)]
+        return [self._decoded(*pair) for pair in zip(self.inner.results(), self.observations, strict=True)]
 
     def encodings(self) -> list[Reconstruction]:
         """What was found, before it is decoded."""
-        return self.search.results()
-
-    def snapshot(self) -> Snapshot:
-        return self.search.snapshot()
-
-    def restore(self, snapshot: Snapshot) -> None:
-        self.search.restore(snapshot)
+        return self.inner.results()
 
     def _decoded(self, found: Reconstruction, observation: UpdateObservation) -> Reconstruction:
         if observation.mixing is None or observation.mixed_labels is None:

@@ -19,7 +19,7 @@ from leakgauge.attacks.analytic.linear_layer import (
 )
 from leakgauge.attacks.analytic.softmax_head import is_softmax_loss, softmax_label, solve_softmax_head
 from leakgauge.attacks.analytic.structure import Link, Site, links, sites
-from leakgauge.attacks.base import LabelAttack, finite_update
+from leakgauge.attacks.base import Attack, LabelAttack, finite_update
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import InvalidCase, UnsupportedModel
 from leakgauge.progress import Progress, silent
@@ -28,7 +28,7 @@ from leakgauge.types import Outcome, Reconstruction
 
 
 @dataclass(frozen=True)
-class FullyConnected:
+class FullyConnected(Attack):
     """One private image, exactly, when a linear layer with or without bias sees the image itself.
 
     [Geiping et al., 2020, Prop. 3.1, D.1, D.2] A layer with bias gives its input away by itself, x = dW_i / db_i; one

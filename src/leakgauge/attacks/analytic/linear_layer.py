@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.analytic.structure import sites
-from leakgauge.attacks.base import LabelAttack, finite_update
+from leakgauge.attacks.base import Attack, LabelAttack, finite_update
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import LeakGaugeError
 from leakgauge.progress import Progress, silent
@@ -19,7 +19,7 @@ from leakgauge.types import Outcome, Reconstruction
 
 
 @dataclass(frozen=True)
-class LinearLayer:
+class LinearLayer(Attack):
     """One private image, exactly, when a biased linear layer sees the image itself [Geiping et al., 2020, Prop. D.1].
 
     For y = W x + b the updates are dW = d x^T and db = d, hence x = dW_i / db_i for any i with db_i != 0; the largest

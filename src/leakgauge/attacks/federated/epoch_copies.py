@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Generator, Tensor
 from torch.nn.functional import conv2d, gelu
 
+from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.clients import exchanged, innermost
@@ -86,7 +87,7 @@ def _random_kernel(channels: int, incoming: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class EpochCopies:
+class EpochCopies(Attack):
     """Match FedAvg with a copy of the batch per epoch, tied by a prior, and average the copies [Dimitrov et al., 2022].
 
     A client that shuffles visits its examples in another order each epoch, so one batch in a fixed order cannot explain

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import finite_update
+from leakgauge.attacks.base import Attack, finite_update
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.clients import exchanged, innermost
@@ -21,7 +21,7 @@ from leakgauge.types import Batch, Reconstruction
 
 
 @dataclass(frozen=True)
-class LocalStepSearch:
+class LocalStepSearch(Attack):
     """Try several numbers of local epochs briefly, keep the one that explains the update best, and attack with it.
 
     The number of local steps "could also be found by brute-force" [Geiping et al., 2020, B.1, footnote 2]. Every trial

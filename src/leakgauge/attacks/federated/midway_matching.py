@@ -7,18 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from torch import Generator
 
+from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient
 from leakgauge.attacks.recipes.best import Best
-from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import Reconstruction
 
 
 @dataclass(frozen=True)
-class MidwayMatching:
+class MidwayMatching(SteppedAttack):
     """Match w0 - wT by one gradient on all images in the middle of the client's way, in direction.
 
     Of the local algorithm it needs the number of steps, see ``as_one_gradient``, or nothing where ``position`` is given
@@ -28,11 +27,6 @@ class MidwayMatching:
 
     attack: GradientMatching | Best = field(default_factory=Best)
     position: float | None = None
-
-    def __call__(
-        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        return self.search([observation], generator=generator).run(progress)[0]
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
         """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""

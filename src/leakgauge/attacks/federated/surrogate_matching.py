@@ -7,18 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from torch import Generator
 
+from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.clients import exchanged
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
-from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import Reconstruction
 
 
 @dataclass(frozen=True)
-class SurrogateMatching:
+class SurrogateMatching(SteppedAttack):
     """Match by one gradient on all images at w0 - a (w0 - wT), where a in [0, 1] is found too [Zhu et al., 2023, SME].
 
     Of the client it needs the number of examples only, neither epochs nor mini-batches nor learning rate, so it works
@@ -30,11 +29,6 @@ class SurrogateMatching:
     """
 
     attack: GradientMatching = field(default_factory=GradientMatching)
-
-    def __call__(
-        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        return self.search([observation], generator=generator).run(progress)[0]
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
         """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.progress import Progress, silent
+from leakgauge.attacks.base import LabelAttack
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import Outcome, Reconstruction
 
 
-class CountRule(ABC):
+class CountRule(LabelAttack):
     """A label attack that estimates how many examples of each class there are.
 
     The labels it returns are the nearest whole counts that sum to the batch size, so that images can follow.
@@ -26,13 +25,6 @@ class CountRule(ABC):
     def restore(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         return as_labels(whole_counts(self.estimate(observation, generator=generator), num_examples), observation)
-
-    def __call__(
-        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        del progress
-        labels = self.restore(observation, generator=generator)
-        return Reconstruction(inputs=None, labels=labels, outcome=Outcome.SOLVED)
 
 
 def as_labels(counts: Tensor, observation: UpdateObservation) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from leakgauge.attacks.base import LabelAttack
 from leakgauge.attacks.labels.head import Head, mean_gradient
 from leakgauge.errors import UnsupportedModel
 from leakgauge.progress import Progress, silent
@@ -25,7 +26,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True)
-class SoftLabel:
+class SoftLabel(LabelAttack):
     """The probabilities y of one example from dW = (p - y) e^T, whether smoothed, mixed or plain [Wang et al., 2024].
 
     With a bias db = p - y, hence e = dW_c / db_c for every c and y = softmax(W e + b) - db, whatever y is. Without,
@@ -55,12 +56,10 @@ class SoftLabel:
     def __call__(
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
-        del progress
         try:
-            labels = self.restore(observation, generator=generator)
+            return super().__call__(observation, generator=generator, progress=progress)
         except UnsupportedModel as refusal:
             return Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": str(refusal)})
-        return Reconstruction(inputs=None, labels=labels, outcome=Outcome.SOLVED)
 
 
 def _with_bias(head: Head, bias_update: Tensor) -> Tensor:

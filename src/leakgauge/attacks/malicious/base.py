@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable
-from leakgauge.attacks.base import finite_update
+from leakgauge.attacks.base import Attack, finite_update
 from leakgauge.errors import UnsupportedModel
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import Learner
@@ -26,7 +26,7 @@ class TamperedLearner(Learner):
     refusal: str | None = None
 
 
-class MaliciousAttack(ABC):
+class MaliciousAttack(Attack):
     """An attack whose server tampers with the model before it is sent [Geiping et al., 2020, appendix A].
 
     Subclasses are frozen dataclasses. Called on the observation of a round that it did not tamper with, the attack

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator
 
-from leakgauge.attacks.base import LabelAttack, finite_update
+from leakgauge.attacks.base import LabelAttack, SteppedAttack, finite_update
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.labels.best import BestLabels
 from leakgauge.attacks.matching.differentiation import Automatic, Differentiation
@@ -21,13 +21,11 @@ from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.attacks.matching.unknowns import FreeLabels, Unknowns
 from leakgauge.errors import InvalidCase
-from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import Reconstruction
 
 
 @dataclass(frozen=True)
-class GradientMatching:
+class GradientMatching(SteppedAttack):
     """Minimise objective(update of the candidate, observed update) + priors, from several starts.
 
     The iterate and the restart that are returned are those with the lowest loss the attacker itself can compute.
@@ -45,11 +43,6 @@ class GradientMatching:
     def __post_init__(self) -> None:
         if self.restarts < 1:
             raise InvalidCase(f"GradientMatching needs restarts >= 1, got {self.restarts}.")
-
-    def __call__(
-        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        return self.search([observation], generator=generator).run(progress)[0]
 
     def search(
         self,

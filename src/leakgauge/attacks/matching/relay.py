@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
+from leakgauge.attacks.base import Snapshot, SteppedAttack, Stepper
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.search import Search, Snapshot
+from leakgauge.attacks.matching.search import Search
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.progress import Progress, Tick, silent
+from leakgauge.progress import Tick
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 
@@ -29,7 +30,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Relay:
+class Relay(SteppedAttack):
     """Each search starts at the best iterate of the one before, restart by restart, under the labels of the first.
 
     ``kept`` is what is returned: the result of the last search, or of the one whose update came closest to the observed
@@ -52,11 +53,6 @@ class Relay:
                     f"{type(leg.attack.parametrisation).__name__} cannot go on from another search; put it first."
                 )
 
-    def __call__(
-        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        return self.search([observation], generator=generator).run(progress)[0]
-
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> RelaySearch:
         """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
         for observation in observations:
@@ -72,7 +68,7 @@ class Relay:
         )
 
 
-class RelaySearch:
+class RelaySearch(Stepper):
     """A relay under way: the searches that were begun, of which the last is being stepped."""
 
     def __init__(self, relay: Relay, observations: tuple[UpdateObservation, ...], generator: Generator) -> None:
@@ -83,20 +79,14 @@ class RelaySearch:
         self._begin()
 
     @property
-    def trace(self) -> list[Tensor]:
-        """One entry per step, of all legs."""
-        return [value for search in self.searches for value in search.trace]
+    def steps(self) -> int:
+        return sum(search.steps for search in self.searches)
 
     @property
     def outcome(self) -> Outcome | None:
         """How the whole has ended: with its last leg, or with one from which there is no going on."""
         last = self.searches[-1].outcome
         return last if last is Outcome.NON_FINITE or len(self.searches) == len(self.legs) else None
-
-    def run(self, progress: Progress = silent) -> list[Reconstruction]:
-        while self.outcome is None:
-            progress(self.step())
-        return self.results()
 
     def step(self) -> Tick:
         """One step of the leg at hand; where it has ended, of the next."""
@@ -106,7 +96,7 @@ class RelaySearch:
         shares = [leg.share for leg in self.relay.legs]
         index = len(self.searches) - 1
         fraction = (sum(shares[:index]) + tick.fraction * shares[index]) / sum(shares)
-        before = sum(len(search.trace) for search in self.searches[:-1])
+        before = sum(search.steps for search in self.searches[:-1])
         return Tick(before + tick.step, 1.0 if self.outcome else min(1.0, fraction), tick.loss)
 
     def _begin(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from leakgauge import params as tree
+from leakgauge.attacks.base import Snapshot, Stepper
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.differentiation import Differentiation, Evaluator, Rows, plan_evaluation
 from leakgauge.attacks.matching.objectives import Objective
@@ -18,10 +18,8 @@ from leakgauge.attacks.matching.priors import Prior
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 from leakgauge.attacks.matching.unknowns import Unknowns
 from leakgauge.errors import InvalidFile
-from leakgauge.progress import Progress, Tick, silent
+from leakgauge.progress import Tick
 from leakgauge.types import Outcome, ParamTree, Reconstruction
-
-Snapshot = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,13 @@ class Phase:
     priors: tuple[Prior, ...]
 
 
-class Search:
+class Search(Stepper):
     """Rows are victims times restarts, each with its own best iterate; the lowest loss of a phase decides.
 
     Mutable, unlike everything around it: this is the state of a running attack.
     """
+
+    outcome: Outcome | None = None
 
     def __init__(
         self,
@@ -60,7 +60,6 @@ class Search:
         self.lowest = torch.full((len(start),), float("inf"), dtype=start.dtype, device=start.device)
         self.trace: list[Tensor] = []
         self.seconds = 0.0
-        self.outcome: Outcome | None = None
         self.notes: dict[str, str | int | float] = dict(unknowns.coordinates.facts)
         self.phase: Phase | None = None
         self.share = 0.0
@@ -73,10 +72,9 @@ class Search:
         """Weights of each prior whose weight follows the matching loss, as they are now."""
         self.seconds += budget.now() - started
 
-    def run(self, progress: Progress = silent) -> list[Reconstruction]:
-        while self.outcome is None:
-            progress(self.step())
-        return self.results()
+    @property
+    def steps(self) -> int:
+        return len(self.trace)
 
     def step(self) -> Tick:
         """Evaluate the candidate and move on."""

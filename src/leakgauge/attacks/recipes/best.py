@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Generator
 
+from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic, FrozenDifference
@@ -23,10 +24,8 @@ from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
 from leakgauge.attacks.recipes.zhang2023 import tuned_ci_net
 from leakgauge.errors import UnsupportedModel
-from leakgauge.progress import Progress, silent
 from leakgauge.protocol.local_update import LocalUpdate, Transformed, wrappers
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import Reconstruction
 
 Family = Literal["auto", "smooth", "switching", "residual", "generator"]
 """What decides on the recipe: that of the model, or a generator whatever the model is."""
@@ -39,7 +38,7 @@ HUGE_BATCH = 32
 
 
 @dataclass(frozen=True)
-class Best:
+class Best(SteppedAttack):
     """The recipe for the model's family, under one budget.
 
     On a smooth model the matching loss is smooth, and box-constrained L-BFGS follows it to the bottom. With ReLU or
@@ -54,11 +53,6 @@ class Best:
 
     budget: Budget = Budget(seconds=60.0)
     family: Family = "auto"
-
-    def __call__(
-        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        return self.search([observation], generator=generator).run(progress)[0]
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
         known(observations[0].num_examples, "num_examples", needed_by=self)
