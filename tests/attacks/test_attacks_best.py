@@ -151,7 +151,7 @@ def test_many_short_steps_are_taken_as_one_gradient_and_long_ones_are_not(
         build(Compact(width=3), SHAPE, 5, seed=0), examples(4, SHAPE), local_update=FedAvg(3, 2, learning_rate)
     )
     search = best(steps=2).search([seen], generator=seeded(0))
-    client, _ = search.problems[0].client()
+    client = search.problems[0].client()
     assert isinstance(client, FedSGD if simplified else FedAvg)
     assert ("local steps" in search.run()[0].facts) == simplified
 

@@ -147,7 +147,7 @@ def test_the_surrogate_does_not_use_what_is_disclosed_of_the_local_steps(disclos
 def test_the_surrogate_keeps_a_known_defence(module, photographs, attacked):
     seen = attacked(module, photographs, local_update=FedAvg(2, 1, 0.1), defence=Pruning(0.5))
     search = SurrogateMatching(quasi_newton(steps=2)).search([seen], generator=seeded(0))
-    assert search.problems[0].client() == (StraightLine(), (Pruning(0.5),))
+    assert search.problems[0].local_update == Pruning(0.5)(StraightLine())
 
 
 def test_the_surrogate_finds_a_single_gradient_where_it_was_taken(module, photographs, attacked):
@@ -199,7 +199,7 @@ def test_midway_matching_leaves_a_single_gradient_as_it_is(module, photographs, 
 def test_midway_matching_keeps_a_known_defence(module, photographs, attacked):
     seen = attacked(module, photographs, local_update=FedAvg(2, 1, 0.1), defence=Pruning(0.5))
     search = MidwayMatching(quasi_newton(steps=2)).search([seen], generator=seeded(0))
-    assert search.problems[0].client() == (FedSGD(), (Pruning(0.5),))
+    assert search.problems[0].local_update == Pruning(0.5)(FedSGD())
 
 
 def test_midway_matching_brings_a_photograph_back_without_any_hyper_parameter(module, photographs, attacked):

@@ -33,7 +33,7 @@ from leakgauge.errors import InvalidCase
 from leakgauge.models import Compact
 from leakgauge.models import build as build_model
 from leakgauge.protocol import FedAvg, FedSGD, learner_and_state
-from leakgauge.protocol.local_update import transforms
+from leakgauge.protocol.clients import transforms
 from leakgauge.randomness import seeded
 
 SHAPE = (3, 9, 9)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,7 +10,7 @@ from torch import Generator, Tensor
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import Encoding, stacked
 from leakgauge.protocol.learner import Learner
-from leakgauge.protocol.local_update import LocalUpdate, Wrapped, wrappers
+from leakgauge.protocol.local_update import Wrapped
 from leakgauge.types import Batch, ModelState, ParamTree
 
 
@@ -57,8 +56,3 @@ class Aggregated(Wrapped):
 
 def _mean(updates: list[ParamTree]) -> dict[str, Tensor]:
     return {name: torch.stack([update[name] for update in updates]).mean(dim=0) for name in updates[0]}
-
-
-def clients_behind(local_update: LocalUpdate | None) -> int:
-    """How many clients' updates the server sees as one."""
-    return math.prod(layer.clients for layer in wrappers(local_update) if isinstance(layer, Aggregated))

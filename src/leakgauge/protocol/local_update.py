@@ -194,6 +194,10 @@ class Wrapped(LocalUpdate):
 
     inner: LocalUpdate
 
+    @property
+    def departure(self) -> Departure:
+        return Departure.NONE
+
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
         return self.inner.encode(learner, state, batch, generator=generator)
 
@@ -203,6 +207,10 @@ class Transformed(Wrapped):
     """A local update whose batch and result pass through a transform."""
 
     transform: UpdateTransform
+
+    @property
+    def departure(self) -> Departure:
+        return self.transform.departure
 
     def expected(self, learner: Learner, state: ModelState, batch: Batch, *, observed: ParamTree) -> ParamTree:
         inner = self.inner.expected(learner, state, batch, observed=observed)
@@ -215,17 +223,3 @@ class Transformed(Wrapped):
     def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
         inner = self.inner.run(learner, state, batch, generator=generator)
         return self.transform.apply(inner, learner=learner, state=state, batch=batch, generator=generator)
-
-
-def wrappers(local_update: LocalUpdate | None) -> list[LocalUpdate]:
-    """The client from the outside in: what is done to it, and last the algorithm that computes the update."""
-    found: list[LocalUpdate] = []
-    while local_update is not None:
-        found.append(local_update)
-        local_update = local_update.inner if isinstance(local_update, Wrapped) else None
-    return found
-
-
-def transforms(local_update: LocalUpdate | None) -> list[UpdateTransform]:
-    """The transforms of a client, wherever they stand, in the order of application."""
-    return [layer.transform for layer in reversed(wrappers(local_update)) if isinstance(layer, Transformed)]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import NamedTuple
 
-from leakgauge.protocol.aggregation import clients_behind
+from leakgauge.protocol.clients import clients_behind, mixes
 from leakgauge.protocol.learner import Learner
-from leakgauge.protocol.local_update import LocalUpdate, transforms
+from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.types import BatchStatistics
 
 
@@ -103,7 +103,7 @@ class ThreatModel:
                 (Fact("auxiliary data", True, "labelled images of the same kind, none of them private"),)
                 * self.auxiliary
             ),
-            *((Fact("mixing", self.mixing, self._mixing()),) if any(t.mixes for t in transforms(client)) else ()),
+            *((Fact("mixing", self.mixing, self._mixing()),) if mixes(client) else ()),
         )
 
     def _mixing(self) -> str:

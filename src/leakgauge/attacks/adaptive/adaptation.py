@@ -19,17 +19,9 @@ from leakgauge.attacks.matching.priors import (
 )
 from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.attacks.recipes.best import Best, understood
-from leakgauge.protocol.aggregation import Aggregated
-from leakgauge.protocol.local_update import (
-    Departure,
-    FedSGD,
-    LocalUpdate,
-    Transformed,
-    transforms,
-    wrappers,
-)
+from leakgauge.protocol import clients
+from leakgauge.protocol.local_update import Departure
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.protocol.private import Private
 
 _BATCH_NORM = 5e-3
 """Weight of R_BN where exact statistics are given [Huang et al., 2021, the strongest attacker]."""
@@ -70,21 +62,20 @@ def informed(observation: UpdateObservation) -> UpdateObservation:
     client = observation.local_update
     if client is None:
         return observation
-    seen = replace(observation, local_update=_as_one(client, observation))
-    if not any(transform.mixes for transform in transforms(client)):
+    seen = replace(observation, local_update=clients.merge_clients(client, observation.learner))
+    if not clients.mixes(client):
         return seen
     return replace(seen, labels=observation.mixed_labels)
 
 
 def _adapted(attack: GradientMatching, observation: UpdateObservation) -> GradientMatching:
     client = observation.local_update
-    known = transforms(client)
     attack = replace(attack, objective=_objective(attack.objective, observation))
-    if known and _visible(observation) < _LITTLE:
+    if clients.transforms(client) and _visible(observation) < _LITTLE:
         attack = replace(attack, priors=tuple(_heavier(prior) for prior in attack.priors))
-    if any(transform.flips_signs for transform in known):
+    if clients.flips_signs(client):
         attack = replace(attack, priors=tuple(_folded(prior) for prior in attack.priors))
-    if any(transform.mixes for transform in known) and observation.labels is None:
+    if clients.mixes(client) and observation.labels is None:
         attack = replace(attack, labels=FreeLabels())
     exact = observation.batch_norm.statistics
     if exact is not None and exact.mean and not any(_of_statistics(prior) for prior in attack.priors):
@@ -96,18 +87,17 @@ def _adapted(attack: GradientMatching, observation: UpdateObservation) -> Gradie
 
 def _objective(objective: Objective, observation: UpdateObservation) -> Objective:
     client = observation.local_update
-    departures = {transform.departure for transform in transforms(client)}
-    departures |= {layer.departure for layer in wrappers(client) if isinstance(layer, Private)}
+    departure = clients.departure(client)
     weighting = getattr(objective, "weighting", Uniform())
-    if Departure.GAUSSIAN in departures:
+    if departure is Departure.GAUSSIAN:
         objective = Euclidean(weighting)
-    elif Departure.LAPLACE in departures:
+    elif departure is Departure.LAPLACE:
         objective = L1(weighting)
-    elif Departure.LENGTH in departures:
+    elif departure is Departure.LENGTH:
         objective = Cosine(weighting)
     spoilt = {
         name
-        for transform in transforms(client)
+        for transform in clients.transforms(client)
         for name in transform.distorted(observation.learner, observation.state, observation.image_shape)
     }
     # Where nothing else carries the image, its visible columns are all there is to match.
@@ -138,20 +128,3 @@ def _folded(prior: Prior) -> Prior:
 
 def _of_statistics(prior: Prior) -> bool:
     return isinstance(prior.prior if isinstance(prior, Starting) else prior, BatchNormStatistics)
-
-
-def _as_one(client: LocalUpdate, observation: UpdateObservation) -> LocalUpdate:
-    """The client with an aggregate of plain gradients as one plain gradient."""
-    if isinstance(client, Transformed):
-        return replace(client, inner=_as_one(client.inner, observation))
-    meets = observation.learner.mode == "train" and observation.learner.batch_norm_layers()
-    if isinstance(client, Aggregated) and not meets and _is_mean_gradient(client.inner):
-        return client.inner
-    return client
-
-
-def _is_mean_gradient(client: LocalUpdate) -> bool:
-    """Whether the update of all examples is the mean of the updates of equal parts."""
-    if isinstance(client, Transformed):
-        return client.transform.mixes and _is_mean_gradient(client.inner)
-    return isinstance(client, FedSGD) or (isinstance(client, Private | Aggregated) and _is_mean_gradient(client.inner))

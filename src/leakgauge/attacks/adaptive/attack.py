@@ -13,7 +13,7 @@ from leakgauge.attacks.adaptive.rounds import Unmixing
 from leakgauge.attacks.base import SteppedAttack, Stepper
 from leakgauge.attacks.recipes.best import Best, Family, best
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.local_update import transforms
+from leakgauge.protocol.clients import mixes
 from leakgauge.protocol.observation import UpdateObservation, known
 
 
@@ -43,7 +43,7 @@ class Adaptive(SteppedAttack):
         attack = adapted(self.attack, seen[0])
         search = attack.search(seen, generator=generator)
         search.notes["recipe"] = repr(attack)
-        if any(transform.mixes for transform in transforms(seen[0].local_update)):
+        if mixes(seen[0].local_update):
             return Unmixing(search, tuple(observations))
         return search
 

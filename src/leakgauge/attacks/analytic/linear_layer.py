@@ -13,7 +13,8 @@ from leakgauge.attacks.base import Attack, LabelAttack, finite_update
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import LeakGaugeError
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate, Transformed
+from leakgauge.protocol.clients import algorithm
+from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
 
@@ -103,9 +104,8 @@ def facing_layers(observation: UpdateObservation) -> list[FacingLayer]:
 
 def one_gradient(local_update: LocalUpdate | None) -> bool:
     """Whether the update of one image is a multiple of one gradient, as far as is known."""
-    while isinstance(local_update, Transformed):
-        local_update = local_update.inner
-    return isinstance(local_update, FedSGD) or (isinstance(local_update, FedAvg) and local_update.epochs == 1)
+    steps = algorithm(local_update)
+    return isinstance(steps, FedSGD) or (isinstance(steps, FedAvg) and steps.epochs == 1)
 
 
 def restored_labels(observation: UpdateObservation, rule: LabelAttack | None, *, generator: Generator) -> Tensor | None:

@@ -13,11 +13,11 @@ from torch.nn.functional import conv2d, gelu
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.clients import exchanged, innermost
 from leakgauge.attacks.matching.priors import Prior
 from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
+from leakgauge.protocol import clients
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.randomness import seeded
@@ -105,8 +105,9 @@ class EpochCopies(Attack):
     ) -> Reconstruction:
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         disclosed = known(observation.local_update, "local_update", needed_by=self)
-        client = innermost(disclosed)
-        if not isinstance(client, FedAvg) or client.epochs == 1:
+        client = clients.algorithm(disclosed)
+        # Of an aggregate no client has all rows of an epoch.
+        if not isinstance(client, FedAvg) or client.epochs == 1 or clients.clients_behind(disclosed) > 1:
             return self.attack(observation, generator=generator, progress=progress)
         copies = FedAvgOnCopies(client.epochs, client.batch_size, client.learning_rate)
         labels = observation.labels
@@ -116,7 +117,7 @@ class EpochCopies(Attack):
         found = attack(
             replace(
                 observation,
-                local_update=exchanged(disclosed, copies),
+                local_update=clients.with_algorithm(disclosed, copies),
                 num_examples=client.epochs * num_examples,
                 labels=None if labels is None else torch.cat([labels] * client.epochs),
             ),

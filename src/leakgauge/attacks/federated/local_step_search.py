@@ -11,10 +11,10 @@ from torch import Generator, Tensor
 from leakgauge.attacks.base import Attack, finite_update
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.clients import exchanged, innermost
 from leakgauge.attacks.matching.objectives import Euclidean, Objective
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
+from leakgauge.protocol import clients
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Batch, Reconstruction
@@ -102,11 +102,11 @@ class LocalStepSearch(Attack):
         if disclosed is None and self.batch_size is not None and self.learning_rate is not None:
             disclosed = FedAvg(1, self.batch_size, self.learning_rate)
         disclosed = known(disclosed, "local_update", needed_by=self)
-        client = innermost(disclosed)
+        client = clients.algorithm(disclosed)
         if not isinstance(client, FedAvg):
             return None
         return {
-            epochs: replace(observation, local_update=exchanged(disclosed, replace(client, epochs=epochs)))
+            epochs: replace(observation, local_update=clients.with_algorithm(disclosed, replace(client, epochs=epochs)))
             for epochs in self.epochs
         }
 

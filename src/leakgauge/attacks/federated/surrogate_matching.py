@@ -10,9 +10,9 @@ from torch import Generator
 from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.clients import exchanged
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
+from leakgauge.protocol.clients import with_computation
 from leakgauge.protocol.observation import UpdateObservation, known
 
 
@@ -40,5 +40,5 @@ class SurrogateMatching(SteppedAttack):
     def _on_the_line(self, observation: UpdateObservation) -> UpdateObservation:
         known(observation.num_examples, "num_examples", needed_by=self)
         disclosed = observation.local_update
-        client = StraightLine() if disclosed is None else exchanged(disclosed, StraightLine())
+        client = StraightLine() if disclosed is None else with_computation(disclosed, StraightLine())
         return replace(observation, local_update=client)

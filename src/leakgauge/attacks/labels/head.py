@@ -8,7 +8,8 @@ from torch import Tensor
 
 from leakgauge.attacks.base import finite_update
 from leakgauge.errors import UnsupportedModel
-from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate, Transformed
+from leakgauge.protocol.clients import algorithm, local_steps
+from leakgauge.protocol.local_update import FedAvg, LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation, known
 
 
@@ -62,9 +63,9 @@ def head_of(observation: UpdateObservation) -> Head:
 
 def mean_gradient(observation: UpdateObservation, *, needed_by: object) -> Head:
     """The head with its update as a mean gradient: FedAvg's difference over rate and local steps, to first order."""
-    algorithm = known(observation.local_update, "local_update", needed_by=needed_by)
+    client = known(observation.local_update, "local_update", needed_by=needed_by)
     num_examples = known(observation.num_examples, "num_examples", needed_by=needed_by)
-    scale = known(_scale(algorithm, num_examples), "the scale of the update", needed_by=needed_by)
+    scale = known(_scale(client, num_examples), "the scale of the update", needed_by=needed_by)
     head = head_of(observation)
     bias = None if head.bias_update is None else head.bias_update / scale
     return head._replace(weight_update=head.weight_update / scale, bias_update=bias)
@@ -76,26 +77,19 @@ def midway_gradient(observation: UpdateObservation, *, needed_by: object) -> Hea
     To second order the mean of its gradients is the gradient there, were the features to stay as they are.
     """
     head = mean_gradient(observation, needed_by=needed_by)
-    algorithm = _innermost(known(observation.local_update, "local_update", needed_by=needed_by))
-    if not isinstance(algorithm, FedAvg):
+    client, num_examples = observation.local_update, observation.num_examples
+    averaging = algorithm(client)
+    steps = None if num_examples is None else local_steps(client, num_examples)
+    if not isinstance(averaging, FedAvg) or steps is None:
         return head
-    steps = len(algorithm.batches(known(observation.num_examples, "num_examples", needed_by=needed_by)))
-    way = algorithm.learning_rate * (steps - 1) / 2
+    way = averaging.learning_rate * (steps - 1) / 2
     bias = head.bias if head.bias is None or head.bias_update is None else head.bias - way * head.bias_update
     return head._replace(weight=head.weight - way * head.weight_update, bias=bias)
 
 
-def _innermost(algorithm: LocalUpdate) -> LocalUpdate:
-    while isinstance(algorithm, Transformed):
-        algorithm = algorithm.inner
-    return algorithm
-
-
-def _scale(algorithm: LocalUpdate, num_examples: int) -> float | None:
+def _scale(client: LocalUpdate, num_examples: int) -> float | None:
     """How many mean gradients the update is worth; None for a client that is known by name only."""
-    algorithm = _innermost(algorithm)
-    if isinstance(algorithm, FedSGD):
-        return 1.0
-    if isinstance(algorithm, FedAvg):
-        return algorithm.learning_rate * len(algorithm.batches(num_examples)) or None
-    return None
+    steps, averaging = local_steps(client, num_examples), algorithm(client)
+    if steps is None:
+        return None
+    return averaging.learning_rate * steps or None if isinstance(averaging, FedAvg) else 1.0

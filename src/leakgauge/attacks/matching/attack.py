@@ -63,7 +63,7 @@ class GradientMatching(SteppedAttack):
             len(first.labels),
             seen.image_shape,
             first.labels.shape[1] if isinstance(self.labels, FreeLabels) and seen.labels is None else None,
-            isinstance(first.client()[0], StraightLine),
+            isinstance(first.client(), StraightLine),
         )
         if any(not _comparable(problem, first) for problem in problems[1:]):
             raise InvalidCase("Updates are attacked together only if model, client and batch size agree; split them.")

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from leakgauge.attacks.matching.objectives import Objective
+from leakgauge.protocol import clients
 from leakgauge.protocol.learner import Learner, functional_gradient
-from leakgauge.protocol.local_update import LocalUpdate, Transformed, UpdateTransform
+from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.types import Batch, ModelState, ParamTree
 
 
@@ -47,21 +48,16 @@ class MatchingProblem:
         """The same problem in a form that composes with ``vmap`` and ``jvp``."""
         return replace(self, learner=replace(self.learner, gradient_rule=functional_gradient))
 
-    def client(self) -> tuple[LocalUpdate, tuple[UpdateTransform, ...]]:
-        """The client's algorithm, and what it does to the finished update, in order."""
-        transforms: list[UpdateTransform] = []
-        local_update = self.local_update
-        while isinstance(local_update, Transformed):
-            transforms.insert(0, local_update.transform)
-            local_update = local_update.inner
-        return local_update, tuple(transforms)
+    def client(self) -> LocalUpdate:
+        """What computes the client's update, before anything is done to the finished one."""
+        return clients.computation(self.local_update)
 
     def direction(self, update: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
         """D and v = dD/dg at the client's finished update g, through whatever it does to g afterwards.
 
         Uses up ``update`` where that saves memory.
         """
-        _, transforms = self.client()
+        transforms = clients.finishing(self.local_update)
         if not transforms:
             return self.objective.direction(update, self.observed)
 

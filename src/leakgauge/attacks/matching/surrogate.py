@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from leakgauge import params as tree
-from leakgauge.attacks.matching.clients import exchanged, innermost
 from leakgauge.attacks.matching.objectives import Cosine
+from leakgauge.protocol import clients
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation
@@ -48,17 +48,17 @@ def as_one_gradient(observation: UpdateObservation, position: float | None = Non
     up to second order in its length: half of it for many steps, and where their number is not disclosed. A client that
     is known to send a single gradient stays as it is.
     """
-    disclosed = observation.local_update
-    client = None if disclosed is None else innermost(disclosed)
-    if isinstance(client, FedSGD):
+    disclosed, count = observation.local_update, observation.num_examples
+    if isinstance(clients.algorithm(disclosed), FedSGD):
         return observation
     if position is None:
-        steps = _local_steps(client, observation.num_examples)
+        steps = None if count is None else clients.local_steps(disclosed, count)
         position = 0.5 if steps is None else (steps - 1) / (2 * steps)
+    client = FedSGD() if disclosed is None else clients.with_algorithm(disclosed, FedSGD())
     return replace(
         observation,
         state=StraightLine.halfway(observation.state, observation.update.params, position),
-        local_update=FedSGD() if disclosed is None else exchanged(disclosed, FedSGD()),
+        local_update=clients.merge_clients(client, observation.learner),
     )
 
 
@@ -67,9 +67,8 @@ def nearly_straight(observation: UpdateObservation) -> bool:
 
     Told by the gradients of noise at both ends of its way, which the server can compute.
     """
-    disclosed, count = observation.local_update, observation.num_examples
-    client = None if disclosed is None else innermost(disclosed)
-    if not isinstance(client, FedAvg) or count is None:
+    count = observation.num_examples
+    if not isinstance(clients.algorithm(observation.local_update), FedAvg) or count is None:
         return False
     learner, state = observation.learner, observation.state
     generator = seeded(0, "stand-ins")
@@ -79,7 +78,3 @@ def nearly_straight(observation: UpdateObservation) -> bool:
     ends = [StraightLine.halfway(state, observation.update.params, place) for place in (0.0, 1.0)]
     first, last = (learner.gradient(end, Batch(images, labels)) for end in ends)
     return bool(Cosine()(first, last) < _STRAIGHT)
-
-
-def _local_steps(client: LocalUpdate | None, num_examples: int | None) -> int | None:
-    return len(client.batches(num_examples)) if isinstance(client, FedAvg) and num_examples is not None else None

@@ -24,7 +24,8 @@ from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
 from leakgauge.attacks.recipes.zhang2023 import tuned_ci_net
 from leakgauge.errors import UnsupportedModel
-from leakgauge.protocol.local_update import LocalUpdate, Transformed, wrappers
+from leakgauge.protocol.clients import computation
+from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation, known
 
 Family = Literal["auto", "smooth", "switching", "residual", "generator"]
@@ -107,8 +108,7 @@ class Best(SteppedAttack):
 
 def understood(client: LocalUpdate | None) -> bool:
     """Whether the client's local steps can be differentiated one by one, so that every route is open."""
-    steps = [layer for layer in wrappers(client) if not isinstance(layer, Transformed)]
-    return not steps or isinstance(steps[0], UNDERSTOOD)
+    return client is None or isinstance(computation(client), UNDERSTOOD)
 
 
 def family_of(observation: UpdateObservation) -> Family:

@@ -38,9 +38,9 @@ class Accumulated(Differentiation):
             raise InvalidCase(f"Accumulated needs parts of at least one image, got {self.size}; raise `size`.")
 
     def resolve(self, problem: MatchingProblem, images: Tensor) -> Differentiation:
-        if not isinstance(problem.client()[0], UNDERSTOOD):
+        if not isinstance(problem.client(), UNDERSTOOD):
             raise UnsupportedModel(
-                f"{type(self).__name__} needs a client of plain gradient steps, not {problem.client()[0]!r}; "
+                f"{type(self).__name__} needs a client of plain gradient steps, not {problem.client()!r}; "
                 "use another route."
             )
         if not _separable(problem, images):

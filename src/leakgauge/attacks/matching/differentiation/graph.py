@@ -47,13 +47,13 @@ class DoubleBackward(Differentiation):
         return Graph(problem.learner, problem.state)
 
     def matcher(self, problem: MatchingProblem, images: Tensor) -> Matcher:
-        client, _ = problem.client()
+        client = problem.client()
         if not isinstance(client, UNDERSTOOD):
             return _Whole(problem, self.linearise(problem, images))
         return super().matcher(problem, images)
 
     def rowwise(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> RowwiseLoss:
-        if chunk == 1 or isinstance(problem.client()[0], StraightLine):
+        if chunk == 1 or isinstance(problem.client(), StraightLine):
             return super().rowwise(problem, images, chunk=1)
         return Together(problem.functional(), _functional_row, chunk)
 

@@ -29,7 +29,7 @@ class Matcher:
     gradient: Linearised
 
     def __call__(self, images: Tensor, labels: Tensor) -> ValueAndGradient:
-        client, _ = self.problem.client()
+        client = self.problem.client()
         # Class probabilities are differentiated in too; that costs next to nothing, as the labels enter last.
         wanted = Wanted(labels=labels.is_floating_point())
         batch = Batch(images.detach(), labels.detach())

@@ -29,7 +29,7 @@ class FiniteDifference(Differentiation):
     relative_step: float | None = None
 
     def linearise(self, problem: MatchingProblem, images: Tensor) -> Linearised:
-        client, _ = problem.client()
+        client = problem.client()
         if not isinstance(client, FedSGD):
             raise UnsupportedModel(
                 f"This differentiation route needs an update that is one gradient, not {client!r}; "

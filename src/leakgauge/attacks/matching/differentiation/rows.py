@@ -15,7 +15,8 @@ from leakgauge.attacks.matching.differentiation.matcher import Matcher
 from leakgauge.attacks.matching.objectives import Objective
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 from leakgauge.attacks.matching.surrogate import StraightLine
-from leakgauge.protocol.local_update import LocalUpdate, Transformed
+from leakgauge.protocol import clients
+from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.types import ParamTree
 
 
@@ -85,6 +86,7 @@ def stacked(rows: list[ValueAndGradient]) -> ValueAndGradient:
 
 def _placed(client: LocalUpdate, position: float) -> LocalUpdate:
     """The client with the attacker's surrogate at this position."""
-    if isinstance(client, Transformed):
-        return replace(client, inner=_placed(client.inner, position))
-    return replace(client, position=position) if isinstance(client, StraightLine) else client
+    surrogate = clients.algorithm(client)
+    if not isinstance(surrogate, StraightLine):
+        return client
+    return clients.with_algorithm(client, replace(surrogate, position=position))

@@ -35,7 +35,7 @@ class Tangent(Differentiation):
 
     def resolve(self, problem: MatchingProblem, images: Tensor) -> Differentiation:
         """This route, once it agrees with autograd on part of the batch."""
-        client, _ = problem.client()
+        client = problem.client()
         if not isinstance(client, UNDERSTOOD):
             raise UnsupportedModel(
                 f"{type(self).__name__} needs a client of plain gradient steps, not {client!r}; use DoubleBackward()."
@@ -69,12 +69,12 @@ class Tangent(Differentiation):
         return _close(found, expected) and _close(*derivatives)
 
     def linearise(self, problem: MatchingProblem, images: Tensor) -> _Sweeps:
-        client, _ = problem.client()
+        client = problem.client()
         network = trace(problem.learner, problem.state, images, fold=isinstance(client, FedSGD))
         return _Sweeps(network, problem.learner, problem.state)
 
     def rowwise(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> RowwiseLoss:
-        if chunk == 1 or not isinstance(problem.client()[0], FedSGD):
+        if chunk == 1 or not isinstance(problem.client(), FedSGD):
             return super().rowwise(problem, images, chunk=1)
         sweeps = self.linearise(problem, images)
         sweeps.prepare(problem.state.params)
