@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 
+import demo
 from leakgauge.cli import main
-
-ROOT = Path(__file__).parents[2]
-
-
-def _demo():
-    spec = importlib.util.spec_from_file_location("demo", ROOT / "benchmarks" / "demo.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-demo = _demo()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -1,0 +1,291 @@
+"""The page of answers: what was asked, what was found, in how many rows. Every number comes from a result file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import plots
+import readings
+from readings import OURS, Result, number, spread
+from result_tables import anchor, table
+
+Results = Mapping[str, Result]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question with what the files say to it: sentences, a plot or none, and the files."""
+
+    asked: str
+    said: str
+    files: tuple[str, ...]
+    plot: str | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked of one table; ``shown`` picks the rows that are told, all of them where it is empty."""
+
+    asked: str
+    table: str
+    metric: str
+    shown: str = ""
+
+    def answer(self, results: Results) -> Answer:
+        name = _file(results, self.table)
+        result = results[name]
+        rows = [row for row in result["rows"] if re.search(self.shown, row["label"])]
+        plot = plots.bars([_bar(row, self.metric) for row in rows], _words(self.metric)) if len(rows) > 4 else None
+        sentences = [
+            _extent(name, result, self.metric),
+            *_extremes(name, result, self.metric),
+            *_pairs(result, self.metric),
+        ]
+        sentences += _conclusions(result)
+        told = "" if plot is not None and len(rows) > 8 else "\n" + _told(name, rows, self.metric)
+        return Answer(self.asked, " ".join(sentences) + "\n" + told, (name,), plot)
+
+
+QUESTIONS = (
+    Question("Can one image be read out of one gradient?", "geiping2020-table1", "psnr"),
+    Question("Do several local steps on several images protect them?", "geiping2020-table2", "psnr"),
+    Question("How many local steps, and at which rate, before nothing comes back?", "geiping2020-figure5", "psnr"),
+    Question("Does a wider or deeper network give away less?", "geiping2020-figure4", "psnr"),
+    Question("Which part of the 2020 attack carries it?", "geiping2020-table3", "psnr"),
+    Question("Does anything come back from a large batch?", "geiping2020-figure6", "psnr"),
+    Question(
+        "Which defence stops gradient inversion, against an attacker who knows it?",
+        "huang2021-table5",
+        "lpips_vgg",
+        r"batch 1,.*\)$",
+    ),
+    Question("How much total variation does the attack want?", "huang2021-figure4", "lpips_vgg"),
+    Question("How much do BatchNorm statistics help the attacker?", "huang2021-figure5", "lpips_vgg"),
+    Question("Do the same defences hold on MNIST, without BatchNorm?", "huang2021-mnist", "ssim", r"\d$|^None$"),
+    Question("Are labels restored exactly, with BatchNorm and dropout?", "ma2023-table3", "label_recall"),
+    Question(
+        "Do skewed labels make restoring them harder?", "ma2023-table4", "label_counts", r"with BatchNorm/dropout$"
+    ),
+    Question(
+        "Which rule restores labels best once a model is trained?", "ma2023-methods", "label_recall", r"^trained, K=64"
+    ),
+    Question(
+        "Does a generator beat pixels at equal CPU time?", "cinet-comparison", "psnr", r"batch 32: (CI|pixels, b)"
+    ),
+    Question("Does CI-Net reach its published numbers within our means?", "cinet-table4", "psnr"),
+    Question("Does it with minutes instead of seconds?", "cinet-long", "psnr"),
+    Question("What does InstaHide cost in accuracy?", "huang2020-table2", "accuracy"),
+    Question("How does that cost grow with k?", "huang2020-figure3", "accuracy"),
+    Question("Is noise of the same size cheaper than InstaHide?", "huang2020-figure4", "accuracy"),
+    Question("Do encryptions of one image look alike?", "huang2020-table4", "p_together"),
+    Question("Does averaging encryptions of an image bring it back?", "huang2020-figure7", "psnr"),
+    Question("Are the public images in an encoding found?", "huang2020-figure8", "hit_rate"),
+    Question("Which search finds them best?", "instahide-search", "found"),
+    Question("Do encodings and their labels give the private images away?", "instahide-clustering", "identification"),
+    Question("Do they when most of what is mixed is public?", "instahide-cross", "identification"),
+)
+"""What is asked of the tables, in the order of the page."""
+
+
+def answers(results: Results) -> list[Answer]:
+    own = (_quality, _tradeoff, _speed, _memory, _labels, _encryption)
+    return [
+        *(make(results) for make in own[:2]),
+        *(one.answer(results) for one in QUESTIONS),
+        *(f(results) for f in own[2:]),
+    ]
+
+
+# What holds for every table.
+
+
+def _file(results: Results, table: str) -> str:
+    (name,) = (name for name in results if name.startswith(f"{table}-"))
+    return name
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _words(metric: str) -> str:
+    return metric.replace("_", " ")
+
+
+def _bar(row: Result, metric: str) -> plots.Bar:
+    ours, null = row["ours"][metric], row["null"].get(metric, {})
+    given = row["published"] if metric == next(iter(row["ours"])) else row["also_published"].get(metric)
+    paper = None if given is None else given["mean"]
+    return plots.Bar(row["label"], ours["mean"] or 0.0, ours["deviation"], null.get("mean"), paper)
+
+
+def _extent(name: str, result: Result, metric: str) -> str:
+    rows = result["rows"]
+    updates = sorted({row["ours"][metric]["updates"] for row in rows})
+    runs = f"{updates[0]}" if len(updates) == 1 else f"{updates[0]} to {updates[-1]}"
+    weak = sum(readings.at_null(row, metric) for row in rows)
+    old = sum(readings.older_recipe(name, row) for row in rows)
+    said = f"{_count(len(rows), 'row')} of {runs} {'run' if runs == '1' else 'runs'} each"
+    if weak:
+        said += f"; {weak} not above {'its' if weak == 1 else 'their'} null"
+    return said + (f"; {old} are {readings.OLDER}." if old else ".")
+
+
+def _extremes(name: str, result: Result, metric: str) -> Iterator[str]:
+    """The leakiest and the least leaky row; of accuracy and the like, the highest and the lowest."""
+    rows = [row for row in result["rows"] if row["ours"][metric]["mean"] is not None]
+    ordered = sorted(rows, key=lambda row: row["ours"][metric]["mean"], reverse=readings.higher_is_leakier(metric))
+    words = ("Highest", "lowest") if readings.higher_is_leakier(metric) else ("Lowest", "highest")
+    if len(ordered) > 1 and spread(ordered[0]["ours"][metric]) == spread(ordered[-1]["ours"][metric]):
+        yield f"All alike: {_one(name, ordered[0], metric)}."
+    elif len(ordered) > 1:
+        yield f"{words[0]} {_one(name, ordered[0], metric)}; {words[1]} {_one(name, ordered[-1], metric)}."
+
+
+def _one(name: str, row: Result, metric: str) -> str:
+    null, paper = row["null"].get(metric), readings.published(row, metric, next(iter(row["ours"])))
+    beside = [] if null is None or null["mean"] is None else [f"null {spread(null)}"]
+    beside += [] if paper == "–" else [f"published {paper}"]
+    beside += [f"**{remark}**" for remark in readings.remarks(name, row, metric)]
+    return f"{_words(metric)} **{spread(row['ours'][metric])}** ({', '.join([row['label'], *beside])})"
+
+
+def _pairs(result: Result, metric: str) -> Iterator[str]:
+    """In how many settings our own attack is leakier than the paper's, which met the same updates."""
+    by_label = {row["label"]: row["ours"][metric]["mean"] for row in result["rows"]}
+    differences = []
+    for label, mean in by_label.items():
+        cell, found, _ = label.partition(OURS)
+        theirs = by_label.get(cell, by_label.get(f"{cell}: proposed"))
+        if found and mean is not None and theirs is not None:
+            differences.append((mean - theirs) * (1 if readings.higher_is_leakier(metric) else -1))
+    if differences:
+        ahead = sum(one > 0 for one in differences)
+        yield f"On the same updates our attack is leakier than the paper's in {ahead} of {len(differences)} settings."
+
+
+def _conclusions(result: Result) -> list[str]:
+    """What the file itself concludes, by a rule, from its rows."""
+    if "verdict" in result:
+        return list(result["verdict"]["summary"][:1])
+    return [note for note in result["notes"] if note.startswith("Order by")][:2]
+
+
+def _told(name: str, rows: Sequence[Result], metric: str) -> str:
+    first = next(iter(rows[0]["ours"]))
+    lines = []
+    for row in rows:
+        null = row["null"].get(metric)
+        cells = [
+            readings.published(row, metric, first),
+            spread(row["ours"][metric]),
+            "–" if null is None else spread(null),
+        ]
+        lines.append([row["label"], *cells, "; ".join(readings.remarks(name, row, metric))])
+    return table(["row", "published", f"ours: {_words(metric)}", "null", ""], lines)
+
+
+# Measurements of our own.
+
+
+def _quality(results: Results) -> Answer:
+    files = tuple(name for name in results if name.startswith("quality-"))
+    lines, drawn = [], []
+    for name in files:
+        setting, summary = results[name]["setting"], results[name]["summary"]
+        gain, null = summary["best - baseline"], summary["unrelated gradient"]["mean"]
+        low, high = gain["interval_95"]
+        cells = [f"{summary[one]['mean']:.2f} ± {summary[one]['std']:.2f}" for one in ("baseline", "best")]
+        won = f"{gain['images_won']} of {gain['images']}"
+        lines.append([setting["model"], *cells, f"{gain['mean']:+.2f} ({low:.2f} to {high:.2f})", won, f"{null:.2f}"])
+        for method in ("baseline", "best"):
+            one = summary[method]
+            drawn.append(plots.Bar(f"{setting['model']}: {method}", one["mean"], one["std"], null))
+    columns = ["victim", "2020 method", "leakgauge.best", "gain in dB (95 % interval)", "images ahead", "null"]
+    asked = "How much more does `leakgauge.best` bring back than the method of 2020, for equal CPU seconds?"
+    said = f"{len(files)} victims, PSNR in dB over the same images.\n\n{table(columns, lines)}"
+    return Answer(asked, said, files, plots.bars(drawn, "PSNR in dB"))
+
+
+def _tradeoff(results: Results) -> Answer:
+    result = results["tradeoff.json"]
+    drawn = []
+    for row in result["rows"]:
+        worst = row["leakage"][0]["metrics"]["identification"]
+        if worst["mean"] is not None:
+            drawn.append(plots.Bar(row["defence"], worst["mean"], None, worst["null"]["mean"]))
+    view = result["rows"][0]["leakage"][0]
+    axis = f"identification ({view['threat_model']}, batch {view['batch_size']})"
+    said = f"{len(result['rows'])} defences. {result['sentence']} {result['remarks'][0]}\n"
+    asked = "Which defence stops the leak at what cost in accuracy and time?"
+    return Answer(asked, said, ("tradeoff.json",), plots.bars(drawn, axis))
+
+
+def _speed(results: Results) -> Answer:
+    rows = [row for row in results["speed.json"]["rows"] if row["step"].endswith("whole iteration")]
+    cases = dict.fromkeys(row["case"] for row in rows)
+    lines = []
+    for case in cases:
+        fast = min((row for row in rows if row["case"] == case), key=lambda row: row["training_steps"])
+        route = fast["step"].partition(",")[0]
+        lines.append([case, route, f"{fast['training_steps']:.2f}", f"{fast['speed_up_over_2020']:.2f}x"])
+    columns = ["model/batch", "cheapest route", "cost in training steps", "speed-up over 2020"]
+    said = f"{len(results['speed.json']['rows'])} rows, medians of rounds.\n\n{table(columns, lines)}"
+    return Answer("What does a step of an attack cost?", said, ("speed.json",))
+
+
+def _memory(results: Results) -> Answer:
+    rows = results["generators.json"]["rows"]
+    sizes = sorted({row["batch_size"] for row in rows})
+    lines = [
+        [row["space"], str(row["batch_size"]), number(row["steps_per_second"]), number(row["peak_mib"])]
+        for row in rows
+        if row["batch_size"] in (sizes[0], sizes[-1])
+    ]
+    said = f"{len(rows)} rows.\n\n{table(['search space', 'batch', 'steps a second', 'peak MiB'], lines)}"
+    return Answer("What does a generator cost beside pixels?", said, ("generators.json",))
+
+
+def _labels(results: Results) -> Answer:
+    rows = results["labels.json"]["rows"]
+    slowest: dict[str, Result] = {}
+    for row in rows:
+        kept = slowest.setdefault(row["rule"], row)
+        slowest[row["rule"]] = max(kept, row, key=lambda one: one["restore_ms"])
+    lines = [
+        [
+            rule,
+            *(str(row[key]) for key in ("classes", "examples", "features")),
+            number(row["restore_ms"]),
+            number(row["recall"]),
+        ]
+        for rule, row in slowest.items()
+    ]
+    columns = ["rule", "classes", "examples", "features", "milliseconds", "recall"]
+    said = f"{len(rows)} rows; the slowest of each rule:\n\n{table(columns, lines)}"
+    return Answer("How long does it take to restore labels?", said, ("labels.json",))
+
+
+def _encryption(results: Results) -> Answer:
+    rows = results["encryption.json"]["rows"]
+    lines = [[row["what"], str(row["images"]), number(row["seconds"])] for row in rows]
+    said = f"{len(rows)} rows.\n\n{table(['what', 'images', 'seconds'], lines)}"
+    return Answer("How long does it take to encrypt with InstaHide?", said, ("encryption.json",))
+
+
+def page(results: Results, paper_of: Callable[[str], str]) -> tuple[str, dict[str, str]]:
+    """The page of answers, and its plots by file name."""
+    contents, parts, drawn = [], [], {}
+    for index, one in enumerate(answers(results), 1):
+        contents.append(f"{index}. [{one.asked}](#q{index})")
+        counted = _count(sum(len(results[name]["rows"]) for name in one.files), "row")
+        links = ", ".join(f"[{name}](results/{paper_of(name)}.md#{anchor(name)})" for name in one.files)
+        picture = ""
+        if one.plot is not None:
+            file = f"{anchor(one.files[0])}.svg"
+            drawn[file] = one.plot
+            picture = f"\n![{_words(anchor(one.files[0]))}](results/{file})\n"
+        parts.append(f'<a id="q{index}"></a>\n## {index}. {one.asked}\n\n{one.said}{picture}\n{counted}: {links}\n')
+    return "\n".join([*contents, "", *parts]), drawn

@@ -1,0 +1,74 @@
+"""Small plots of a page, as SVG: a bar for what we measured, a line for its spread, marks for null and published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+LABEL, WIDTH, ROW, TOP, BOTTOM = 340, 420, 20, 30, 34
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One line of a plot; what was not measured or published is None."""
+
+    label: str
+    value: float
+    deviation: float | None = None
+    null: float | None = None
+    published: float | None = None
+
+    @property
+    def ends(self) -> list[float]:
+        reach = self.value + (self.deviation or 0.0)
+        return [one for one in (reach, self.value, self.null, self.published) if one is not None]
+
+
+def bars(lines: Sequence[Bar], axis: str) -> str:
+    """Horizontal bars from zero, each beside its null; the axis ends where the largest does."""
+    most = max((max(line.ends) for line in lines), default=1.0) or 1.0
+    scale = WIDTH / most
+    height = TOP + ROW * len(lines) + BOTTOM
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LABEL + WIDTH + 60}" height="{height}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="8" y="16">{escape(axis)}: bar = ours, line = standard deviation, '
+        '<tspan fill="#c0392b">| null</tspan>, <tspan fill="#1f618d">◆ published</tspan></text>',
+    ]
+    for index, line in enumerate(lines):
+        parts += _line(line, TOP + ROW * index, scale)
+    parts += _axis(most, scale, TOP + ROW * len(lines))
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _line(line: Bar, top: float, scale: float) -> list[str]:
+    middle = top + ROW / 2
+    end = LABEL + max(line.value, 0.0) * scale
+    parts = [
+        f'<text x="{LABEL - 8}" y="{middle + 4:.0f}" text-anchor="end">{escape(_short(line.label))}</text>',
+        f'<rect x="{LABEL}" y="{top + 4:.0f}" width="{end - LABEL:.1f}" height="{ROW - 8}" fill="#95a5a6"/>',
+    ]
+    if line.deviation is not None:
+        low, high = (LABEL + max(line.value + sign * line.deviation, 0.0) * scale for sign in (-1, 1))
+        parts.append(f'<path d="M{low:.1f} {middle:.0f}H{high:.1f}" stroke="black"/>')
+    if line.null is not None:
+        at = LABEL + max(line.null, 0.0) * scale
+        parts.append(f'<path d="M{at:.1f} {top + 2:.0f}V{top + ROW - 2:.0f}" stroke="#c0392b" stroke-width="2"/>')
+    if line.published is not None:
+        at = LABEL + max(line.published, 0.0) * scale
+        parts.append(f'<path d="M{at:.1f} {middle - 5:.0f}l5 5-5 5-5-5z" fill="#1f618d"/>')
+    return parts
+
+
+def _axis(most: float, scale: float, top: float) -> list[str]:
+    parts = [f'<path d="M{LABEL} {top}H{LABEL + WIDTH}" stroke="black"/>']
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = LABEL + share * most * scale
+        parts.append(f'<text x="{at:.1f}" y="{top + 16:.0f}" text-anchor="middle">{share * most:.3g}</text>')
+    return parts
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= 56 else f"{label[:55]}…"

@@ -1,0 +1,92 @@
+"""What a committed result file says about its rows: numbers as they are written, and whether they mean anything.
+
+Everything here is read off the files; the pages and the plots are made of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+OURS = ": ours"
+"""How the label of a row of our own attack goes on after that of the paper's."""
+
+OLDER = "made by an older recipe"
+AT_NULL = "not above its null"
+
+Result = Mapping[str, Any]
+
+_NO_DIRECTION = frozenset({"p_all", "p_other", "p_together"})
+"""What is neither better nor worse for being larger: a p-value under its null is anything."""
+
+
+def load() -> dict[str, Result]:
+    """Every result by the name of its file."""
+    return {path.name: json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+
+
+def metrics_of(result: Result) -> list[str]:
+    return list(result["rows"][0]["ours"])
+
+
+def higher_is_leakier(metric: str) -> bool:
+    return not metric.startswith("lpips")
+
+
+def at_null(row: Result, metric: str) -> bool:
+    """Whether a row tells no more than an unrelated update: within two standard errors of the difference to its null.
+
+    Where one of the two was measured once it has no error and the other's counts alone; where both were, any
+    difference in the direction of leakage counts.
+    """
+    ours, null = row["ours"].get(metric), row["null"].get(metric)
+    if metric in _NO_DIRECTION or ours is None or null is None or ours["mean"] is None or null["mean"] is None:
+        return False
+    ahead = (ours["mean"] - null["mean"]) * (1 if higher_is_leakier(metric) else -1)
+    errors = [one["standard_error"] or 0.0 for one in (ours, null)]
+    return bool(ahead <= 2 * (errors[0] ** 2 + errors[1] ** 2) ** 0.5)
+
+
+def older_recipe(name: str, row: Result) -> bool:
+    """Whether the code that made a row has since changed what it would make of it."""
+    return name.startswith("huang2021-table5") and OURS in row["label"]
+
+
+def remarks(name: str, row: Result, metric: str) -> list[str]:
+    """What must be said beside a row's numbers."""
+    said = {OLDER: older_recipe(name, row), AT_NULL: at_null(row, metric)}
+    return [remark for remark, holds in said.items() if holds]
+
+
+def published(row: Result, metric: str, first: str) -> str:
+    given = row["published"] if metric == first else row["also_published"].get(metric)
+    if given is None or given["mean"] is None:
+        return "–"
+    spread = "" if given["deviation"] is None else f" ± {given['deviation']:.3g}"
+    return number(given["mean"]) + spread + (" (s.e.)" if spread and given["spread"] == "standard error" else "")
+
+
+def measured(one: Result) -> str:
+    if one["mean"] is None:
+        return "–"
+    best = "" if one.get("best") is None else f", best {number(one['best'])}"
+    return spread(one) + best
+
+
+def spread(one: Result) -> str:
+    """A mean with its standard deviation, where there is one."""
+    if one["mean"] is None:
+        return "–"
+    return number(one["mean"]) + ("" if one["deviation"] is None else f" ± {one['deviation']:.2f}")
+
+
+def number(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if value != 0 and abs(value) < 1e-3:
+        return f"{value:.1e}"
+    return f"{value:.3f}" if abs(value) < 2 else f"{value:.2f}"

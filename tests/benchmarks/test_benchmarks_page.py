@@ -1,0 +1,115 @@
+"""The pages of results are what the result files say."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+import page
+import plots
+import readings
+from result_tables import section
+
+
+def test_the_pages_and_plots_are_what_the_result_files_say_and_no_other_lies_beside_them():
+    assert page.stale(page.pages(readings.load())) == [], "run `python benchmarks/page.py`"
+
+
+def test_every_result_names_the_command_that_made_it_and_no_folder_of_a_machine():
+    for name, result in readings.load().items():
+        commands = result.get("commands") or [result.get("command_line") or result["command"]]
+        assert all("reproduce" in one or "benchmarks/" in one or "tradeoff" in one for one in commands), name
+        text = json.dumps(result)
+        assert not any(place in text for place in ("/home/", "/tmp/", "/root/", "/Users/", "unknown")), name
+
+
+def a_result(**more):
+    """A reproduction of one row in which nothing was measured."""
+    nothing = {"mean": None, "deviation": None, "best": None}
+    row = {
+        "label": "a row",
+        "published": None,
+        "also_published": {},
+        "ours": {"psnr": nothing},
+        "null": {"psnr": nothing},
+        "training": None,
+        "steps": None,
+        "updates": [],
+        "seconds_per_update": 1.0,
+    }
+    command = "leakgauge reproduce x/y"
+    return {"experiment": "x/y", "title": "T", "command": command, "notes": [], "rows": [row], **more}
+
+
+def test_the_page_shows_a_missing_number_as_a_dash_never_as_zero():
+    assert "| a row | – | – | 0 | – | 1 |" in section("x.json", a_result())
+
+
+def test_the_page_shows_who_leads_each_cell_in_bold_where_ahead_of_all():
+    won = {"first": "a", "second": "b", "difference": 1.25, "deviation": 0.5, "ahead": True}
+    close = {"first": "b", "second": "a", "difference": 0.1, "deviation": None, "ahead": False}
+    verdict = {"cells": [{"cell": "one", "psnr": won, "ssim": close}]}
+    assert "| one | **a** +1.2 ± 0.5 (b) | b +0.1 (a) |" in section("x.json", a_result(verdict=verdict))
+    assert "Who leads" not in section("x.json", a_result())
+
+
+def test_the_page_shows_the_pictures_that_lie_beside_a_result(tmp_path, monkeypatch):
+    monkeypatch.setattr(readings, "RESULTS", tmp_path)
+    assert "![" not in section("x.json", a_result())
+    (tmp_path / "x.png").write_bytes(b"")
+    assert "](../../benchmarks/results/x.png)" in section("x.json", a_result())
+
+
+def scored(mean, error=None):
+    return {"mean": mean, "deviation": error, "standard_error": error}
+
+
+@pytest.mark.parametrize(
+    ("metric", "ours", "null", "at_null"),
+    [
+        ("psnr", scored(20.0, 1.0), scored(10.0), False),
+        ("psnr", scored(11.9, 1.0), scored(10.0), True),
+        ("psnr", scored(12.9, 1.0), scored(10.0, 1.1), True),
+        ("psnr", scored(10.1), scored(10.0), False),
+        ("psnr", scored(10.0), scored(10.0), True),
+        ("lpips_vgg", scored(0.4, 0.01), scored(0.6), False),
+        ("lpips_vgg", scored(0.7, 0.01), scored(0.6), True),
+        ("p_all", scored(0.5, 0.01), scored(0.5), False),
+        ("psnr", scored(None), scored(None), False),
+    ],
+)
+def test_a_row_is_above_its_null_by_two_standard_errors_or_says_that_it_is_not(metric, ours, null, at_null):
+    row = {"label": "a row", "ours": {metric: ours}, "null": {metric: null}}
+    assert readings.remarks("x.json", row, metric) == ([readings.AT_NULL] if at_null else [])
+
+
+def test_rows_of_an_older_recipe_say_so_on_their_page_and_in_the_answers():
+    written = page.pages(readings.load())
+    rows = [line for line in written[page.DOCS / "results" / "huang2021.md"].splitlines() if ": ours (not" in line]
+    table5 = [line for line in rows if line.startswith("| ") and "BN_exact" in line]
+    assert table5
+    assert all(readings.OLDER in line for line in table5)
+    assert f"{len(table5)} are {readings.OLDER}" in written[page.DOCS / "results.md"]
+
+
+def test_every_file_is_asked_something_and_every_link_of_the_answers_leads_somewhere():
+    written = page.pages(readings.load())
+    answers = written[page.DOCS / "results.md"]
+    assert all(f"[{name}](" in answers for name in readings.load())
+    for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", answers):
+        text = answers if not target else written[page.DOCS / target]
+        assert f'<a id="{anchor}"></a>' in text
+    for file in re.findall(r"\]\((results/[\w.-]+)\)", answers):
+        assert page.DOCS / file in written
+
+
+def test_a_plot_is_an_image_with_a_bar_for_every_row_and_marks_for_null_and_published():
+    lines = [plots.Bar("one & two", 2.0, 0.5, 1.0, 3.0), plots.Bar("alone", 1.0)]
+    drawn = ElementTree.fromstring(plots.bars(lines, "psnr"))
+    bars = [one for one in drawn.iter("{*}rect") if one.get("fill") == "#95a5a6"]
+    assert [float(bar.get("width")) / plots.WIDTH for bar in bars] == pytest.approx([2 / 3, 1 / 3])
+    assert len([one for one in drawn.iter("{*}path") if one.get("stroke") == "#c0392b"]) == 1
+    assert len([one for one in drawn.iter("{*}path") if one.get("fill") == "#1f618d"]) == 1
