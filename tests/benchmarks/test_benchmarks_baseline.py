@@ -57,7 +57,7 @@ def test_every_step_of_the_baseline_is_signed_adam_on_cosine_plus_total_variatio
 
 def test_the_learning_rate_falls_tenfold_after_three_five_and_seven_eighths_of_the_steps():
     module, truth, observed = victim()
-    running = baseline.Baseline(module, observed, truth.labels, truth.images, mean=(0,), std=(1,), tv=0.0, steps=8)
+    running = baseline.Baseline(module, observed, truth.labels, truth.inputs, mean=(0,), std=(1,), tv=0.0, steps=8)
     rates = []
     for _ in range(8):
         rates.append(running.optimiser.param_groups[0]["lr"])
@@ -68,10 +68,10 @@ def test_the_learning_rate_falls_tenfold_after_three_five_and_seven_eighths_of_t
 def test_the_private_image_matches_its_own_gradient_although_the_model_no_longer_normalises():
     module, truth, observed = victim()
     running = baseline.Baseline(
-        module, observed, truth.labels, normalised(truth.images), mean=COLOURS.mean, std=COLOURS.std, tv=0.0
+        module, observed, truth.labels, normalised(truth.inputs), mean=COLOURS.mean, std=COLOURS.std, tv=0.0
     )
     assert abs(float(running.loss().detach())) < 1e-12
-    assert torch.allclose(running.images(), truth.images)
+    assert torch.allclose(running.images(), truth.inputs)
 
 
 def test_a_step_ends_in_the_box_of_black_and_white_of_each_channel():
@@ -85,7 +85,7 @@ def test_a_step_ends_in_the_box_of_black_and_white_of_each_channel():
 def test_the_baseline_computes_second_order_gradients_of_all_parameters_but_leaves_the_callers_model_alone():
     module, truth, observed = victim()
     module.train()
-    step = baseline.make_step(module, truth.images, truth.labels, observed, 0.1)
+    step = baseline.make_step(module, truth.inputs, truth.labels, observed, 0.1)
     step()
     assert all(p.grad is not None for p in step.__self__.module.parameters())
     assert not any(layer.training for layer in step.__self__.module.modules())
@@ -119,7 +119,7 @@ def test_the_baseline_recovers_an_image_of_a_small_smooth_model():
         steps=500,
         generator=seeded(0, "attack"),
     )
-    assert quality.psnr(images, truth.images[0].numpy()) > 20
+    assert quality.psnr(images, truth.inputs[0].numpy()) > 20
 
 
 def test_the_number_of_steps_is_the_budget_over_the_cpu_time_of_one():

@@ -62,7 +62,7 @@ def same(left: Reconstruction, right: Reconstruction) -> bool:
     def equal(one, two) -> bool:
         return one is two if one is None or two is None else torch.equal(one, two)
 
-    tensors = ("images", "labels", "loss_trace")
+    tensors = ("inputs", "labels", "loss_trace")
     return (
         all(equal(getattr(left, name), getattr(right, name)) for name in tensors)
         and left.outcome is right.outcome
@@ -87,15 +87,15 @@ def test_images_are_pixels_of_the_right_shape_or_their_absence_is_explained(
     batch = replace(batch, inputs=batch.inputs.to(dtype))
     found = attack(attacked(module.to(dtype), batch, threat_model=threat_model, mode=mode), generator=seeded(0))
     assert isinstance(found.outcome, Outcome)
-    if found.images is None:
+    if found.inputs is None:
         # No image: not applicable with its reason, diverged, or an attack on labels alone.
         assert found.outcome in (Outcome.NOT_APPLICABLE, Outcome.NON_FINITE) or found.labels is not None
         assert found.outcome is not Outcome.NOT_APPLICABLE or found.facts["reason"]
     else:
-        assert found.images.shape == batch.images.shape
-        assert found.images.dtype == dtype
-        assert 0 <= float(found.images.min()) <= float(found.images.max()) <= 1
-        assert not found.images.requires_grad
+        assert found.inputs.shape == batch.inputs.shape
+        assert found.inputs.dtype == dtype
+        assert 0 <= float(found.inputs.min()) <= float(found.inputs.max()) <= 1
+        assert not found.inputs.requires_grad
     if found.labels is not None:
         assert found.labels.shape[:1] == batch.labels.shape[:1]
         assert 0 <= int(found.labels.min()) <= int(found.labels.max()) < 5

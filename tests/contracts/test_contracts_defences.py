@@ -209,7 +209,7 @@ def test_what_an_adaptive_attacker_predicts_of_the_encoding_is_what_is_sent(name
     generator = seeded(0)
     torch.randint(2**62, (), generator=generator)  # the draw that seeds the client's dropout
     encoding = defended.encode(LEARNER, STATE, batch, generator=generator).batch
-    assert not torch.equal(encoding.inputs, batch.images)
+    assert not torch.equal(encoding.inputs, batch.inputs)
     assert equal(defended.expected(LEARNER, STATE, encoding, observed={}), sent(build_defence(STRONG[name]), batch))
 
 
@@ -228,7 +228,7 @@ def test_what_an_adaptive_attacker_predicts_is_the_mean_of_what_is_sent(name, ba
 @pytest.mark.parametrize("name", DEFENCES)
 def test_the_prediction_is_differentiable_in_the_images(name, batch):
     observed = sent(build_defence(STRONG[name]), batch)
-    images = batch.images.clone().requires_grad_()
+    images = batch.inputs.clone().requires_grad_()
     predicted = expected(build_defence(STRONG[name]), type(batch)(images, batch.labels), observed)
     (gradient,) = torch.autograd.grad(sum(tensor.square().sum() for tensor in predicted.values()), images)
     assert bool((gradient != 0).any())
