@@ -80,7 +80,7 @@ def measured(model: str, batch_size: int, size: int, rounds: int) -> list[dict[s
             "steps_per_second": round(1 / statistics.median(seconds[name]), 3),
             "peak_mib": round(memory[name] / 2**20, 2),
             "variables": search.state.candidate[0].numel(),
-            "route": search.evaluator.route,
+            "route": search.loss.evaluator.route,
         }
         for name, search in searches.items()
     ]

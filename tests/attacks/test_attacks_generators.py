@@ -39,7 +39,8 @@ from leakgauge.attacks.matching import (
 )
 from leakgauge.attacks.matching.parametrisations.generators.trained import onto_l1_ball
 from leakgauge.attacks.matching.parametrisations.generators.untrained import largest_singular_value
-from leakgauge.attacks.matching.priors import SideBySide
+from leakgauge.attacks.matching.priors import Penalties, SideBySide
+from leakgauge.attacks.matching.priors.balanced import Scaled
 from leakgauge.attacks.recipes import ci_net, gias, gias_on_noise, gifd
 from leakgauge.errors import InvalidCase, InvalidFile, UnsupportedModel
 from leakgauge.generative import DCGAN, write_generator
@@ -491,8 +492,8 @@ def test_examples_that_meet_are_not_taken_apart(attacked, examples):
 def test_a_balanced_prior_is_the_asked_share_of_the_matching_loss(loss):
     images = torch.rand(1, 3, *SHAPE, generator=seeded(0))
     prior = Balanced(TotalVariation(1.0), share=0.3)
-    weighed = prior.weighed(prior.factors(images, torch.tensor([loss])))
-    assert float(weighed(images)) == pytest.approx(0.3 * loss)
+    weight = prior.weigh(prior.prior, images, torch.tensor([loss]))
+    assert float(weight * prior.prior(images)) == pytest.approx(0.3 * loss)
 
 
 @pytest.mark.parametrize("options", [{"share": 1.0}, {"share": 0.0}, {"updates": 0}])
@@ -501,23 +502,26 @@ def test_a_share_that_would_feed_on_itself_is_refused(options):
         Balanced(**options)
 
 
-def test_restarts_share_one_weight_and_victims_have_each_their_own():
+def test_restarts_share_one_weight_and_victims_have_each_their_own(attacked, examples):
     images, losses = torch.rand(4, 3, *SHAPE, generator=seeded(0)), torch.tensor([1e-4, 1e-2, 1.0, 1.0])
-    together = SideBySide((Balanced(), Balanced()))
-    found = together.factors(images, losses)
-    alone = [Balanced().factors(images[rows], losses[rows]) for rows in (slice(2), slice(2, 4))]
-    assert found == (*alone[0], *alone[1])
-    assert together.weighed(found) == SideBySide(tuple(Balanced().weighed(own) for own in alone))
-    assert together.updates == 20
+    seen = seen_by(attacked, examples)
+    together = Penalties((Balanced(),), [seen, seen])
+    together.weigh(images, losses)
+    prior = Balanced().prior
+    alone = [Balanced().weigh(prior, images[rows], losses[rows]) for rows in (slice(2), slice(2, 4))]
+    assert together.weights == alone
+    assert together.at(0.0) == (SideBySide(tuple(Scaled(prior, weight) for weight in alone)),)
+    assert together.are_due(0.0, 1 / 20)
+    assert not together.are_due(0.0, 1 / 21)
 
 
 def test_the_weight_falls_with_the_matching_loss_and_is_in_the_record(attacked, examples):
     seen = seen_by(attacked, examples)
     attack = GradientMatching(priors=(Balanced(),), optimiser=Adam(0.05), budget=Budget(steps=40))
     search = attack.search([seen], generator=seeded(0))
-    first = search.factors
+    first = search.penalties.weights
     found = search.run()[0]
-    assert found.facts["weight of the prior"] < 0.5 * first[0][0]
+    assert found.facts["weight of the prior"] < 0.5 * first[0]
     assert (
         GradientMatching(budget=Budget(steps=1))(seen, generator=seeded(0))
         .facts.keys()

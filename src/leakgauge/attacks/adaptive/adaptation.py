@@ -111,20 +111,27 @@ def _visible(observation: UpdateObservation) -> float:
     return sum(int(tensor.count_nonzero()) for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
 
 
-def _heavier(prior: Prior) -> Prior:
+def _heavier(prior: Prior | Balanced) -> Prior | Balanced:
     if isinstance(prior, Starting):
-        return replace(prior, prior=_heavier(prior.prior))
-    smooths = isinstance(prior, TotalVariation | AnisotropicTotalVariation)
-    return replace(prior, weight=max(prior.weight, _SMOOTH)) if smooths else prior  # type: ignore[attr-defined,type-var]
+        return replace(prior, prior=_smoother(prior.prior))
+    return prior if isinstance(prior, Balanced) else _smoother(prior)
 
 
-def _folded(prior: Prior) -> Prior:
-    if isinstance(prior, Starting | Balanced):
-        return replace(prior, prior=_folded(prior.prior))
+def _smoother(prior: Prior) -> Prior:
+    if isinstance(prior, TotalVariation):
+        return replace(prior, weight=max(prior.weight, _SMOOTH))
+    return replace(prior, weight=max(prior.weight, _SMOOTH)) if isinstance(prior, AnisotropicTotalVariation) else prior
+
+
+def _folded(prior: Prior | Balanced) -> Prior | Balanced:
+    return replace(prior, prior=_fold(prior.prior)) if isinstance(prior, Starting | Balanced) else _fold(prior)
+
+
+def _fold(prior: Prior) -> Prior:
     if isinstance(prior, TotalVariation):
         return SignedTotalVariation(prior.weight, prior.smoothing)
     return SignedTotalVariation(prior.weight) if isinstance(prior, AnisotropicTotalVariation) else prior
 
 
-def _of_statistics(prior: Prior) -> bool:
+def _of_statistics(prior: Prior | Balanced) -> bool:
     return isinstance(prior.prior if isinstance(prior, Starting) else prior, BatchNormStatistics)

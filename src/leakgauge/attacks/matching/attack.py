@@ -15,7 +15,7 @@ from leakgauge.attacks.matching.differentiation import Automatic, Differentiatio
 from leakgauge.attacks.matching.objectives import Cosine, Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Coordinates, Parametrisation, Pixels
-from leakgauge.attacks.matching.priors import Prior, bind_all
+from leakgauge.attacks.matching.priors import Balanced, Penalties, Prior
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
@@ -32,7 +32,7 @@ class GradientMatching(SteppedAttack):
     """
 
     objective: Objective = Cosine()
-    priors: tuple[Prior, ...] = ()
+    priors: tuple[Prior | Balanced, ...] = ()
     parametrisation: Parametrisation = Pixels()
     optimiser: Optimiser = SignedAdam()
     labels: LabelAttack | FreeLabels | None = BestLabels()
@@ -73,7 +73,7 @@ class GradientMatching(SteppedAttack):
         return Search(
             problems=tuple(problems),
             unknowns=unknowns,
-            priors=tuple(bind_all(prior, observations) for prior in self.priors),
+            penalties=Penalties(self.priors, observations),
             optimiser=self.optimiser,
             differentiation=self.differentiation,
             restarts=self.restarts,

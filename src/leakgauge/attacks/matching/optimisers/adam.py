@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.matching.optimisers.base import project
+from leakgauge.attacks.matching.optimisers.base import Optimiser, project
 from leakgauge.attacks.matching.optimisers.schedules import CosineDecay, Schedule
 from leakgauge.attacks.matching.parametrisations import Box
 from leakgauge.randomness import seeded
+from leakgauge.types import Outcome
 
 _AT_REST = 1e-6
 _SETTLED = 1e-5
@@ -26,12 +28,16 @@ class AdamState:
     second: Tensor
     step: int
     box: Box | None
+    seeds: Tensor | None = None
+    """One per restart, a fingerprint of where it started, for an optimiser that draws noise."""
 
 
 @dataclass(frozen=True)
-class AdamFamily(ABC):
+class AdamFamily(Optimiser[AdamState]):
     """What Adam and its signed form share: moments, schedule and projection onto the box."""
 
+    # Adam rests when its rate runs out along with the budget, whatever the loss still has to give.
+    outcome_at_rest: ClassVar[Outcome] = Outcome.STEPS_EXHAUSTED
     learning_rate: float = 0.05
     schedule: Schedule = CosineDecay()
 
@@ -47,7 +53,7 @@ class AdamFamily(ABC):
         del loss
         return _adam_step(state, self.direction(gradient), self.learning_rate * self.schedule(spent))
 
-    def renewed(self, state: AdamState) -> AdamState:
+    def renew(self, state: AdamState) -> AdamState:
         return state  # moments fade by themselves
 
 
@@ -90,14 +96,7 @@ class QuantisedSign(AdamFamily):
 
 
 @dataclass(frozen=True)
-class LangevinState(AdamState):
-    """``seeds``: one per restart, a fingerprint of where it started."""
-
-    seeds: Tensor
-
-
-@dataclass(frozen=True)
-class Langevin(Adam):
+class Langevin(AdamFamily):
     """Adam whose every step of learning rate r adds Gaussian noise of size r * ``noise`` [Yin et al., 2021].
 
     The noise is a function of the restart's start and the step, so that the attack's generator decides it, it is the
@@ -106,12 +105,15 @@ class Langevin(Adam):
 
     noise: float = 0.2
 
-    def start(self, candidate: Tensor, box: Box | None) -> LangevinState:
+    def direction(self, gradient: Tensor) -> Tensor:
+        return gradient
+
+    def start(self, candidate: Tensor, box: Box | None) -> AdamState:
         seeds = torch.tensor([_fingerprint(row) for row in candidate], device=candidate.device)
-        return LangevinState(**vars(super().start(candidate, box)), seeds=seeds)
+        return replace(super().start(candidate, box), seeds=seeds)
 
     def advance(self, state: AdamState, loss: Tensor, gradient: Tensor, spent: float) -> AdamState:
-        assert isinstance(state, LangevinState)
+        assert state.seeds is not None
         moved = super().advance(state, loss, gradient, spent)
         streams = (seeded(seed, "langevin", state.step) for seed in state.seeds.tolist())
         noise = torch.stack([torch.randn(state.candidate.shape[1:], generator=stream) for stream in streams])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from leakgauge.attacks.matching.parametrisations import Box
+from leakgauge.types import Outcome
 
 
 class OptimiserState(Protocol):
@@ -23,13 +25,19 @@ class OptimiserState(Protocol):
 State = TypeVar("State", bound=OptimiserState)
 
 
-class Optimiser(Protocol, Generic[State]):
+class Optimiser(ABC, Generic[State]):
+    outcome_at_rest: ClassVar[Outcome] = Outcome.CONVERGED
+    """How a search has ended when all its restarts have."""
+
+    @abstractmethod
     def start(self, candidate: Tensor, box: Box | None) -> State: ...
 
+    @abstractmethod
     def advance(self, state: State, loss: Tensor, gradient: Tensor, spent: float) -> State:
         """The next candidate; ``spent`` is the share of the budget that is used up."""
 
-    def renewed(self, state: State) -> State:
+    @abstractmethod
+    def renew(self, state: State) -> State:
         """The state when what is minimised changes: losses and slopes from before no longer count."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.matching.optimisers.base import project
+from leakgauge.attacks.matching.optimisers.base import Optimiser, project
 from leakgauge.attacks.matching.optimisers.curvature import CurvatureMemory
 from leakgauge.attacks.matching.parametrisations import Box
 from leakgauge.errors import InvalidCase
@@ -36,7 +36,7 @@ class LBFGSState:
 
 
 @dataclass(frozen=True)
-class LBFGS:
+class LBFGS(Optimiser[LBFGSState]):
     """Limited-memory BFGS on a box: quasi-Newton on the free variables, projected backtracking line search.
 
     [Liu & Nocedal, 1989; Bertsekas, 1982.] One evaluation per step; every restart keeps its own curvature and step
@@ -115,7 +115,7 @@ class LBFGS:
             before=before,
         )
 
-    def renewed(self, state: LBFGSState) -> LBFGSState:
+    def renew(self, state: LBFGSState) -> LBFGSState:
         return self.start(state.point.view_as(state.candidate), state.box)
 
     def _direction(self, point: Tensor, slope: Tensor, memory: CurvatureMemory, box: Box | None) -> Tensor:

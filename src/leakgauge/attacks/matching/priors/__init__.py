@@ -1,6 +1,6 @@
 """What the attacker believes of images before seeing an update."""
 
-from leakgauge.attacks.matching.priors.balanced import Balanced
+from leakgauge.attacks.matching.priors.balanced import Balanced, Penalties
 from leakgauge.attacks.matching.priors.base import Absent, Prior
 from leakgauge.attacks.matching.priors.batch_norm import BatchNormStatistics
 from leakgauge.attacks.matching.priors.group_consistency import GroupConsistency
@@ -19,6 +19,7 @@ __all__ = [
     "Balanced",
     "BatchNormStatistics",
     "GroupConsistency",
+    "Penalties",
     "PixelNorm",
     "Prior",
     "SideBySide",

@@ -1,13 +1,15 @@
-"""A prior that is weighed against the matching loss."""
+"""A prior that is weighed against the matching loss, and the priors of a search under the weights of the moment."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from leakgauge.attacks.matching.priors.base import Prior
+from leakgauge.attacks.matching.priors.side_by_side import bind_all, side_by_side
 from leakgauge.attacks.matching.priors.total_variation import TotalVariation
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation
@@ -29,7 +31,7 @@ class Scaled(Prior):
 
 
 @dataclass(frozen=True)
-class Balanced(Prior):
+class Balanced:
     """A prior R whose weight follows the matching loss D: w = ``share`` * D(x) / R(x), set anew at the candidate of the
     moment ``updates`` times in a search, at equal parts of its budget.
 
@@ -50,17 +52,61 @@ class Balanced(Prior):
                 "correct them."
             )
 
-    def __call__(self, images: Tensor) -> Tensor:
-        raise NotImplementedError("the prior is weighed against the matching loss of a search; start one")
-
-    def bind(self, observation: UpdateObservation) -> Prior:
-        return replace(self, prior=self.prior.bind(observation))
-
-    def factors(self, images: Tensor, losses: Tensor) -> tuple[float, ...]:
+    def weigh(self, prior: Prior, images: Tensor, losses: Tensor) -> float:
+        """The weight of the bound prior at images whose matching losses are given, one per restart."""
         with torch.no_grad():
-            ratios = losses.double() / self.prior(images).double()
+            ratios = losses.double() / prior(images).double()
         usable = ratios[ratios.isfinite() & (ratios > 0)]
-        return (self.share * float(usable.log().mean().exp()) if len(usable) else 0.0,)
+        return self.share * float(usable.log().mean().exp()) if len(usable) else 0.0
 
-    def weighed(self, factors: tuple[float, ...]) -> Prior:
-        return Scaled(self.prior, *factors)
+    def is_due(self, before: float, now: float) -> bool:
+        """Whether another of the parts of the budget begins between these shares of it."""
+        return int(now * self.updates) > int(before * self.updates)
+
+
+class Balance:
+    """A balanced prior on the victims of one search, with its weights of the moment, one for each."""
+
+    def __init__(self, balanced: Balanced, observations: Sequence[UpdateObservation]) -> None:
+        self.balanced = balanced
+        self.priors = tuple(balanced.prior.bind(observation) for observation in observations)
+        self.weights = (0.0,) * len(self.priors)
+
+    def weigh(self, images: Tensor, losses: Tensor) -> None:
+        groups = zip(self.priors, images.chunk(len(self.priors)), losses.chunk(len(self.priors)), strict=True)
+        self.weights = tuple(self.balanced.weigh(prior, own, of_own) for prior, own, of_own in groups)
+
+    def at(self, spent: float) -> Prior | None:
+        return side_by_side(tuple(map(Scaled, self.priors, self.weights))).at(spent)
+
+
+class Penalties:
+    """The priors of one search on all its victims, the balanced ones under their weights of the moment."""
+
+    def __init__(self, priors: Sequence[Prior | Balanced], observations: Sequence[UpdateObservation]) -> None:
+        self._all = [
+            Balance(one, observations) if isinstance(one, Balanced) else bind_all(one, observations) for one in priors
+        ]
+        self.balances = [one for one in self._all if isinstance(one, Balance)]
+
+    def at(self, spent: float) -> tuple[Prior, ...]:
+        """Those in force when this share of the budget is spent."""
+        return tuple(prior for one in self._all if (prior := one.at(spent)) is not None)
+
+    def are_due(self, before: float, now: float) -> bool:
+        """Whether one is to be weighed anew between these shares of the budget."""
+        return any(one.balanced.is_due(before, now) for one in self.balances)
+
+    def weigh(self, images: Tensor, losses: Tensor) -> None:
+        """Weigh the balanced ones at images ``rows n c h w`` whose matching losses are given."""
+        for one in self.balances:
+            one.weigh(images, losses)
+
+    @property
+    def weights(self) -> list[float]:
+        return [weight for one in self.balances for weight in one.weights]
+
+    def restore(self, weights: list[float]) -> None:
+        for one in self.balances:
+            count = len(one.weights)
+            one.weights, weights = tuple(weights[:count]), weights[count:]

@@ -26,21 +26,6 @@ class Prior(ABC):
         del spent
         return self
 
-    @property
-    def updates(self) -> int:
-        """How often in a search its weight is set anew by what is matched; 0 = never, it is what it is."""
-        return 0
-
-    def factors(self, images: Tensor, losses: Tensor) -> tuple[float, ...]:
-        """Its weights at ``images`` whose matching losses are given, one per restart; none for one that has its own."""
-        del images, losses
-        return ()
-
-    def weighed(self, factors: tuple[float, ...]) -> Prior:
-        """The prior under these weights."""
-        del factors
-        return self
-
 
 @dataclass(frozen=True)
 class Absent(Prior):

@@ -23,15 +23,5 @@ class Starting(Prior):
     def bind(self, observation: UpdateObservation) -> Prior:
         return Starting(self.prior.bind(observation), self.after)
 
-    @property
-    def updates(self) -> int:
-        return self.prior.updates
-
-    def factors(self, images: Tensor, losses: Tensor) -> tuple[float, ...]:
-        return self.prior.factors(images, losses)
-
-    def weighed(self, factors: tuple[float, ...]) -> Prior:
-        return Starting(self.prior.weighed(factors), self.after)
-
     def at(self, spent: float) -> Prior | None:
         return self.prior.at(spent) if spent >= self.after else None
