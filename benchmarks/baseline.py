@@ -21,7 +21,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from leakgauge.errors import InvalidCase
-from leakgauge.types import ImageShape, ParamTree
+from leakgauge.types import ParamTree, Shape
 
 LEARNING_RATE = 0.1
 STEPS = 4_800
@@ -93,7 +93,7 @@ def invert(
     module: nn.Module,
     observed_gradient: ParamTree,
     labels: Tensor,
-    image_shape: ImageShape,
+    image_shape: Shape,
     *,
     mean: Sequence[float],
     std: Sequence[float],

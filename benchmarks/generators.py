@@ -30,7 +30,7 @@ from leakgauge.files import write_text
 from leakgauge.models import build as build_model
 from leakgauge.protocol import THREAT_MODELS, Federation, FedSGD, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
-from leakgauge.types import Batch, ImageShape
+from leakgauge.types import Batch, Shape
 from leakgauge.version import VERSION
 from memory import peak_memory
 
@@ -47,7 +47,7 @@ _CLASSES = 10
 
 def started(model: str, batch_size: int, size: int) -> dict[str, Search]:
     """Every attack at its start, on one update of random images."""
-    shape: ImageShape = (3, size, size)
+    shape: Shape = (3, size, size)
     stream = seeded(0, "benchmark", batch_size)
     truth = Batch(
         torch.rand(batch_size, *shape, generator=stream), torch.randint(_CLASSES, (batch_size,), generator=stream)

@@ -196,7 +196,7 @@ def run_baseline(module: nn.Module, observation: UpdateObservation, task: Task) 
     mean, std = baseline.normalisation(module)
     tv = TOTAL_VARIATION[task.model]
     rehearsal = baseline.make_step(
-        module, torch.full((1, *observation.image_shape), 0.5), observation.labels, observation.update.params, tv
+        module, torch.full((1, *observation.space.shape), 0.5), observation.labels, observation.update.params, tv
     )
     steps = baseline.steps_within(task.seconds, rehearsal)
     for attempt in range(1, ATTEMPTS + 1):
@@ -205,7 +205,7 @@ def run_baseline(module: nn.Module, observation: UpdateObservation, task: Task) 
             module,
             observation.update.params,
             observation.labels,
-            observation.image_shape,
+            observation.space.shape,
             mean=mean,
             std=std,
             tv=tv,

@@ -14,7 +14,7 @@ from leakgauge.models import Compact, build
 
 def main(steps: int, out: str | None) -> leakgauge.AuditResult:
     photos = Photos()(None)
-    model = build(Compact(), photos.image_shape, photos.num_classes, seed=0)  # any torch.nn.Module that takes pixels
+    model = build(Compact(), photos.space.shape, photos.num_classes, seed=0)  # any torch.nn.Module that takes pixels
     face = photos.test[torch.tensor(photos.highlights[:1])]
     attack = f"quasi_newton:steps={steps}"
     result = leakgauge.audit(

@@ -16,7 +16,7 @@ from leakgauge.randomness import seeded
 
 def main() -> list[float]:
     photos = Photos()(None)
-    learner, state = learner_and_state(build(MLP(), photos.image_shape, photos.num_classes, seed=0))
+    learner, state = learner_and_state(build(MLP(), photos.space.shape, photos.num_classes, seed=0))
     face = photos.test[torch.tensor(photos.highlights[:1])]
     scores = []
     for defence in (NoDefence(), Clipping(0.01)):

@@ -19,7 +19,7 @@ from leakgauge.randomness import seeded
 
 def main(steps: int) -> float:
     photos = Photos()(None)
-    model = build(Compact(), photos.image_shape, photos.num_classes, seed=0)
+    model = build(Compact(), photos.space.shape, photos.num_classes, seed=0)
     private = photos.test[torch.tensor(photos.highlights[:1])]
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -32,11 +32,11 @@ def main(steps: int) -> float:
         path = Path(folder) / "round.safetensors"
         algorithm = "fedavg:epochs=2,batch_size=1,learning_rate=0.01"
         recorded = RecordedRound.between(
-            before, model.state_dict(), photos.image_shape, num_examples=1, local_update=algorithm
+            before, model.state_dict(), photos.space, num_examples=1, local_update=algorithm
         )
         write_round(path, recorded)
         # From here on only the file is used, as `leakgauge invert` does.
-        fresh = build(Compact(), photos.image_shape, photos.num_classes, seed=1)
+        fresh = build(Compact(), photos.space.shape, photos.num_classes, seed=1)
         observation = observe(read_round(path), fresh, local_update=FedAvg(epochs=2, batch_size=1, learning_rate=0.01))
     reconstruction = quasi_newton(steps=steps)(observation, generator=seeded(0, "attack"))
     psnr = float(PSNR()(align(reconstruction, private)))

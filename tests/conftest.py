@@ -25,7 +25,7 @@ from leakgauge.protocol import (
 )
 from leakgauge.protocol.learner import Mode
 from leakgauge.randomness import seeded
-from leakgauge.types import Batch, ImageShape
+from leakgauge.types import Batch, Shape
 
 PLAIN, UNDEFENDED = FedSGD(), NoDefence()
 
@@ -65,7 +65,7 @@ def bits() -> Callable[..., dict[str, tuple[Any, ...]]]:
 
 def _examples(
     count: int = 1,
-    image_shape: ImageShape = (3, 8, 8),
+    image_shape: Shape = (3, 8, 8),
     classes: int = 5,
     *,
     seed: int = 0,

@@ -38,7 +38,7 @@ def test_five_lines_of_the_readme_find_that_a_linear_first_model_leaks(tmp_path,
         if "leakgauge.audit(" in block
     )
     names = {
-        "my_model": lambda: build(MLP(hidden=(16,)), digits.image_shape, digits.num_classes, seed=0),
+        "my_model": lambda: build(MLP(hidden=(16,)), digits.space.shape, digits.num_classes, seed=0),
         "private_images": private.inputs,
         "private_labels": private.labels,
     }

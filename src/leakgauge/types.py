@@ -22,8 +22,8 @@ from leakgauge.errors import InvalidCase
 ParamTree = Mapping[str, Tensor]
 """Named tensors, keyed as in ``module.named_parameters()``."""
 
-ImageShape = tuple[int, int, int]
-"""Channels, height, width."""
+Shape = tuple[int, ...]
+"""The shape of one input; of an image, channels, height, width."""
 
 
 @dataclass(frozen=True)

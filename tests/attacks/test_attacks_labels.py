@@ -108,7 +108,7 @@ def recall(rule, seen, batch: Batch) -> float:
 
 def with_head_update(seen, weight: Tensor | None, bias: Tensor | None):
     """The observation with another update of the classifier."""
-    name = seen.learner.classifier(seen.state, seen.image_shape)
+    name = seen.learner.classifier(seen.state, seen.probe)
     changed = {f"{name}.weight": weight, f"{name}.bias": bias}
     params = dict(seen.update.params) | {key: value for key, value in changed.items() if value is not None}
     return replace(seen, update=replace(seen.update, params=params))

@@ -30,6 +30,7 @@ from leakgauge.models import MLP, Compact, ConvNet, LeNet, ResNet, build
 from leakgauge.models.base import ACTIVATIONS
 from leakgauge.protocol import THREAT_MODELS, FedAvg, Federation, FedSGD, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace
 from leakgauge.training import Training, train
 from leakgauge.types import Batch, Outcome, Reconstruction
 
@@ -44,7 +45,7 @@ def federation(module: nn.Module, *, mode="eval", local_update=PLAIN) -> Federat
 
 
 def observe(honest: Federation, batch: Batch, attack, *, threat_model="honest_but_curious", defence=UNDEFENDED):
-    sent = attack.tamper(honest, tuple(batch.inputs.shape[1:]))
+    sent = attack.tamper(honest, ImageSpace.of(batch.inputs))
     return simulate_round(
         sent, batch, threat_model=THREAT_MODELS[threat_model], defence=defence, generator=seeded(0, "client")
     )
@@ -80,7 +81,7 @@ def test_tampering_leaves_the_honest_model_bit_identical(attack, bits, examples)
     module = model(Compact(width=12))
     honest = federation(module)
     before = bits(module, honest, honest.learner.module)
-    sent = attack.tamper(honest, SHAPE)
+    sent = attack.tamper(honest, ImageSpace(*SHAPE))
     simulate_round(
         sent,
         examples(1, SHAPE, dtype=torch.float64),
@@ -196,7 +197,7 @@ def test_an_image_alone_in_its_bin_is_exact_and_no_other_is_claimed(seed, count,
 
 def test_the_model_behind_keeps_working(photos):
     honest = federation(model(Compact()))
-    sent = FrontLayer().tamper(honest, SHAPE)
+    sent = FrontLayer().tamper(honest, ImageSpace(*SHAPE))
     plain = honest.learner.logits(honest.state.params, honest.state.buffers, photos.inputs)
     fronted = sent.learner.logits(sent.state.params, sent.state.buffers, photos.inputs)
     assert torch.equal(plain.argmax(1), fronted.argmax(1)) or float((plain - fronted).abs().max()) < float(plain.std())
@@ -343,7 +344,7 @@ NO_WAY = {
 def test_an_architecture_without_a_way_for_the_image_is_left_alone_and_the_reason_given(name, examples):
     make, mode, reason = NO_WAY[name]
     honest = federation(make(), mode=mode)
-    sent = IdentityConvolutions().tamper(honest, SHAPE)
+    sent = IdentityConvolutions().tamper(honest, ImageSpace(*SHAPE))
     assert sent.state is honest.state
     assert sent.learner.module is honest.learner.module
     found = leak(IdentityConvolutions(), make(), examples(1, SHAPE, dtype=torch.float64), mode=mode)
@@ -357,7 +358,7 @@ def test_an_architecture_without_a_way_for_the_image_is_left_alone_and_the_reaso
 
 def test_the_image_beside_the_features_changes_no_prediction(photos):
     honest = federation(model(Compact(width=3)))
-    sent = ConcatenatedInput(blank_head=False).tamper(honest, SHAPE)
+    sent = ConcatenatedInput(blank_head=False).tamper(honest, ImageSpace(*SHAPE))
     plain = honest.learner.logits(honest.state.params, honest.state.buffers, photos.inputs)
     torch.testing.assert_close(sent.learner.logits(sent.state.params, sent.state.buffers, photos.inputs), plain)
     found = leak(ConcatenatedInput(blank_head=False), model(Compact(width=3)), photos[slice(2, 3)])
@@ -422,7 +423,7 @@ def test_a_model_that_breaks_under_tampering_is_refused(examples):
 @pytest.mark.parametrize("classes", [None, (4, 1)])
 def test_the_tampered_head_is_a_permutation_and_nothing_else_moved(classes):
     honest = federation(model(Compact(width=3)))
-    sent = LabelFlip(classes=classes).tamper(honest, SHAPE)
+    sent = LabelFlip(classes=classes).tamper(honest, ImageSpace(*SHAPE))
     order = [9, *range(9)] if classes is None else [0, 4, 2, 3, 1, *range(5, 10)]
     for name, tensor in honest.state.params.items():
         assert torch.equal(sent.state.params[name], tensor[order] if name.startswith("head.") else tensor)
@@ -431,10 +432,10 @@ def test_the_tampered_head_is_a_permutation_and_nothing_else_moved(classes):
 
 def test_flipped_labels_make_the_small_gradients_of_a_trained_model_large():
     data = Digits()()
-    module = build(MLP(hidden=(32,)), data.image_shape, 10, seed=0)
+    module = build(MLP(hidden=(32,)), data.space.shape, 10, seed=0)
     train(module, data.train, Training(steps=300, learning_rate=0.1), generator=seeded(0))
     honest = federation(module)
-    flipped = LabelFlip().tamper(honest, data.image_shape)
+    flipped = LabelFlip().tamper(honest, data.space)
     right = (module(data.test.inputs).argmax(1) == data.test.labels).nonzero().flatten()
     growth = []
     for index in right[:20].tolist():
@@ -465,4 +466,4 @@ def test_only_two_different_classes_can_be_swapped(classes):
 
 def test_classes_that_the_model_does_not_have_are_refused():
     with pytest.raises(InvalidCase, match=r"has 10 \(0 to 9\)"):
-        LabelFlip(classes=(3, 10)).tamper(federation(model(Compact(width=3))), SHAPE)
+        LabelFlip(classes=(3, 10)).tamper(federation(model(Compact(width=3))), ImageSpace(*SHAPE))

@@ -146,8 +146,8 @@ class Negative:
     def bind(self, observation, num_examples):
         return self
 
-    def start(self, restarts, num_examples, image_shape, *, generator):
-        return torch.rand(restarts, num_examples, *image_shape, generator=generator)
+    def start(self, restarts, num_examples, shape, *, generator):
+        return torch.rand(restarts, num_examples, *shape, generator=generator)
 
     def decode(self, variables: Tensor) -> Tensor:
         return 1 - variables
@@ -193,7 +193,7 @@ def test_an_attack_on_the_truth_itself_stops_at_once(attacked, examples):
     truth = examples(2, dtype=torch.float64).inputs
 
     class Truth(Pixels):
-        def start(self, restarts, num_examples, image_shape, *, generator):
+        def start(self, restarts, num_examples, shape, *, generator):
             return truth[None]
 
     attack = GradientMatching(objective=Euclidean(), parametrisation=Truth(), optimiser=LBFGS(), budget=Budget(steps=9))

@@ -361,7 +361,7 @@ class Squared:
     def bind(self, observation, num_examples):
         return self
 
-    def start(self, restarts, num_examples, image_shape, *, generator):
+    def start(self, restarts, num_examples, shape, *, generator):
         return torch.rand(restarts, num_examples * 192, generator=generator)
 
     def decode(self, variables: Tensor) -> Tensor:
@@ -472,7 +472,7 @@ class Given(Pixels):
 
     starts: tuple[Tensor, ...] = ()
 
-    def start(self, restarts, num_examples, image_shape, *, generator):
+    def start(self, restarts, num_examples, shape, *, generator):
         rows = torch.cat([start.unsqueeze(0) if start.ndim == 4 else start for start in self.starts])
         return rows[:restarts]
 

@@ -463,7 +463,7 @@ class Plain:
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
         progress(Tick(1, 0.5, 1.0))
-        return Reconstruction(torch.zeros(1, *observation.image_shape), None, Outcome.SOLVED)
+        return Reconstruction(torch.zeros(1, *observation.space.shape), None, Outcome.SOLVED)
 
 
 def test_an_attack_that_cannot_be_stepped_simply_runs(tmp_path: Path) -> None:

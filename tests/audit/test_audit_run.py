@@ -30,6 +30,7 @@ from leakgauge.metrics import PSNR, SSIM, Identification, LabelRecall
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol import Federation, learner_and_state
 from leakgauge.report.progress import case_progress
+from leakgauge.space import ImageSpace
 from leakgauge.types import Batch, Outcome, Reconstruction
 
 SHAPE = (1, 6, 6)
@@ -95,7 +96,7 @@ class Spy:
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
         self.given.append((observation, generator.get_state(), progress))
-        grey = torch.full((observation.num_examples or 1, *observation.image_shape), 0.5)
+        grey = torch.full((observation.num_examples or 1, *observation.space.shape), 0.5)
         return Reconstruction(grey, None, Outcome.SOLVED)
 
 
@@ -353,7 +354,7 @@ def test_the_key_of_a_recorded_update_covers_the_model_and_all_that_is_known() -
         replace(plain, labels=None),
         replace(plain, num_examples=None),
         replace(plain, local_update=None),
-        replace(plain, image_shape=(1, 4, 9)),
+        replace(plain, space=ImageSpace(1, 4, 9)),
         replace(plain, update=observed(mlp(), defence="pruning:keep=0.5").update),
     ]
     prints = [RecordedUpdate(one).fingerprint() for one in variants]

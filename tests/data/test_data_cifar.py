@@ -26,7 +26,7 @@ def test_cifar10_survives_the_round_trip_from_either_folder(tmp_path: Path, fold
     assert dataset.test.labels.tolist() == [3, 9, 0]
     assert dataset.train.labels.tolist() == [1, 2, 7]
     assert torch.equal((dataset.test.inputs * 255).round().byte().flatten(1), torch.from_numpy(PIXELS[:3]))
-    assert dataset.image_shape == (3, 32, 32)
+    assert dataset.space.shape == (3, 32, 32)
 
 
 def test_without_training_files_the_train_split_is_empty(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ def dataset(labels: list[int], num_classes: int = 6) -> Dataset:
     return Dataset("toy", train=batch([]), test=batch(labels), class_names=tuple(map(str, range(num_classes))))
 
 
-def test_a_dataset_knows_its_classes_and_its_image_shape() -> None:
+def test_a_dataset_knows_its_classes_and_its_space() -> None:
     assert dataset([0, 1]).num_classes == 6
-    assert dataset([0, 1]).image_shape == (1, 2, 3)
+    assert dataset([0, 1]).space.shape == (1, 2, 3)
 
 
 @settings(deadline=None, max_examples=50)

@@ -29,7 +29,7 @@ def test_every_format_is_read_whatever_the_case_of_its_suffix(tmp_path: Path, su
     dataset = ImageFolder("pets", size=8)(tmp_path)
     assert dataset.name == "pets"
     assert dataset.class_names == (f"rex.{suffix}",)
-    assert dataset.image_shape == (3, 8, 8)
+    assert dataset.space.shape == (3, 8, 8)
 
 
 def test_subfolders_are_classes_and_a_fifth_of_each_is_test(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_photograph_taken_sideways_is_turned_upright(tmp_path: Path) -> None:
 def test_every_eight_bit_mode_becomes_rgb(tmp_path: Path, mode: str) -> None:
     suffix = "jpg" if mode == "CMYK" else "png"
     save(tmp_path / "f" / f"a.{suffix}", picture().convert(mode))
-    assert ImageFolder("f", size=4)(tmp_path).image_shape == (3, 4, 4)
+    assert ImageFolder("f", size=4)(tmp_path).space.shape == (3, 4, 4)
 
 
 def test_sixteen_bit_pixels_are_refused_rather_than_clipped(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_an_image_with_wrong_bytes_reads_or_is_refused_and_nothing_else(
         dataset = ImageFolder("f")(root)
     except InvalidFile:
         return
-    assert dataset.image_shape == (3, 32, 32)
+    assert dataset.space.shape == (3, 32, 32)
 
 
 @pytest.mark.filterwarnings("default")

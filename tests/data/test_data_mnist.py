@@ -38,7 +38,7 @@ def test_mnist_survives_the_round_trip_from_every_folder_plain_or_gzipped(
     write(tmp_path / folder, "t10k", gz=gz)
     write(tmp_path / folder, "train", IMAGES[:2], LABELS[:2], gz=gz)
     dataset = Mnist()(tmp_path)
-    assert dataset.image_shape == (1, 28, 28)
+    assert dataset.space.shape == (1, 28, 28)
     assert dataset.test.labels.tolist() == [7, 0, 9]
     assert dataset.train.labels.tolist() == [7, 0]
     assert torch.equal((dataset.test.inputs * 255).round().byte()[:, 0], torch.from_numpy(IMAGES))

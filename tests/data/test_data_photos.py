@@ -131,7 +131,7 @@ def test_no_crop_is_uniform(dataset: Dataset) -> None:
 @pytest.mark.parametrize("greyscale", [False, True])
 def test_every_size_and_greyscale_cut_the_same_windows(dataset: Dataset, size: int, greyscale: bool) -> None:
     other = Photos(size=size, greyscale=greyscale)()
-    assert other.image_shape == (1 if greyscale else 3, size, size)
+    assert other.space.shape == (1 if greyscale else 3, size, size)
     assert torch.equal(other.test.labels, dataset.test.labels)
     assert torch.equal(other.train.labels, dataset.train.labels)
     assert other.highlights == dataset.highlights

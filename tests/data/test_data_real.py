@@ -35,7 +35,7 @@ def test_the_orl_faces_are_four_hundred_of_forty_people() -> None:
     dataset = Npz("faces/att_orl.npz")(ROOT)
     assert len(dataset.train) + len(dataset.test) == 400
     assert dataset.test.labels.bincount().tolist() == [2] * 40
-    assert dataset.image_shape == (1, 112, 92)
+    assert dataset.space.shape == (1, 112, 92)
 
 
 def test_a_folder_of_photographs_is_a_test_split_with_a_class_for_each() -> None:

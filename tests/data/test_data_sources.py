@@ -66,7 +66,7 @@ def test_images_are_float32_pixels_and_labels_are_int64_classes(source: DataSour
     for batch in (dataset.train, dataset.test):
         assert batch.inputs.dtype == torch.float32
         assert batch.inputs.is_contiguous()
-        assert batch.inputs.shape[1:] == dataset.image_shape
+        assert batch.inputs.shape[1:] == dataset.space.shape
         assert 0 <= float(batch.inputs.min()) < float(batch.inputs.max()) <= 1
         assert batch.labels.dtype == torch.int64
 
@@ -121,5 +121,5 @@ def test_a_root_that_is_no_folder_is_refused_by_name(source: DataSource, tmp_pat
 def test_the_digits_are_split_after_four_fifths() -> None:
     digits = Digits()()
     assert (len(digits.train), len(digits.test)) == (1438, 359)  # 1,797 in all, as scikit-learn documents
-    assert digits.image_shape == (1, 8, 8)
+    assert digits.space.shape == (1, 8, 8)
     assert set((digits.test.inputs * 16).flatten().tolist()) == set(range(17))

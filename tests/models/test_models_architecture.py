@@ -26,10 +26,10 @@ from leakgauge.models import (
     lenet_zhu,
     resnet20_4,
 )
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
-CIFAR: ImageShape = (3, 32, 32)
-MNIST: ImageShape = (1, 28, 28)
+CIFAR: Shape = (3, 32, 32)
+MNIST: Shape = (1, 28, 28)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,7 +41,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def parameters(factory: ModelFactory, image_shape: ImageShape = CIFAR, num_classes: int = 10) -> int:
+def parameters(factory: ModelFactory, image_shape: Shape = CIFAR, num_classes: int = 10) -> int:
     # The meta device counts without filling 58 million weights.
     with torch.device("meta"):
         return sum(tensor.numel() for tensor in factory(image_shape, num_classes).parameters())
@@ -291,7 +291,7 @@ def test_circular_resnet_cannot_tell_images_shifted_by_its_total_stride(depth):
     torch.testing.assert_close(module(roll(images, 8, -8)), module(images))
 
 
-def output_shapes(factory: ModelFactory, image_shape: ImageShape) -> dict[str, tuple[int, ...]]:
+def output_shapes(factory: ModelFactory, image_shape: Shape) -> dict[str, tuple[int, ...]]:
     """What each layer gives for two images, without computing it."""
     with torch.device("meta"):
         x, shapes = torch.rand(2, *image_shape), {}

@@ -270,8 +270,8 @@ def test_the_attackers_network_has_no_dropout_in_functions_either():
 def test_the_classifier_is_the_linear_layer_that_gives_the_logits():
     for factory in FACTORIES:
         learner, state = learner_and_state(build(factory, SHAPE, 5, seed=0))
-        assert learner.classifier(state, SHAPE) == "head"
-        assert learner.num_classes(state, SHAPE) == 5
+        assert learner.classifier(state, torch.rand(2, *SHAPE)) == "head"
+        assert learner.num_classes(state, torch.rand(2, *SHAPE)) == 5
     learner, state = learner_and_state(nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.Softplus()))
     with pytest.raises(UnsupportedModel, match=r"nn\.Linear"):
-        learner.classifier(state, (3, 2, 2))
+        learner.classifier(state, torch.rand(2, 3, 2, 2))

@@ -88,7 +88,7 @@ def test_a_round_comes_back_bit_for_bit(name, mode, tmp_path, attacked, bits, ex
     module = build(ConvNet(width=2), SHAPE, 5, seed=9)
     back = observe(again, module, local_update=seen.local_update)
     assert bits(back) == bits(seen)
-    for field in ("image_shape", "num_examples", "local_update"):
+    for field in ("space", "num_examples", "local_update"):
         assert getattr(back, field) == getattr(seen, field)
     assert (back.learner.mode, back.batch_norm.access) == (seen.learner.mode, seen.batch_norm.access)
 
@@ -375,8 +375,8 @@ UNFIT = {
     "fewer labels than examples": (lambda r: {"labels": torch.tensor([1])}, "2 examples and 1 labels"),
     "no labels at all": (lambda r: {"labels": torch.zeros(0).long(), "num_examples": None}, "0 examples"),
     "no example": (lambda r: {"num_examples": 0, "labels": None}, "0 examples"),
-    "images of other channels": (lambda r: {"image_shape": (4, 9, 9)}, "4 x 9 x 9"),
-    "images of another size": (lambda r: {"image_shape": (3, 20, 20)}, "3 x 20 x 20"),
+    "images of other channels": (lambda r: {"space": (4, 9, 9)}, "4 x 9 x 9"),
+    "images of another size": (lambda r: {"space": (3, 20, 20)}, "3 x 20 x 20"),
 }
 
 

@@ -78,7 +78,7 @@ def test_a_threat_model_discloses_what_it_says_and_nothing_else(name, mode, exam
     assert seen.local_update == ((Transformed(plain, pruning) if defence else plain) if algorithm else None)
     assert seen.batch_norm.access.value == batch_norm
     assert (seen.batch_norm.statistics is not None) is (batch_norm == "exact" and mode == "train")
-    assert seen.image_shape == SHAPE
+    assert seen.space.shape == SHAPE
     assert seen.update.batch_statistics is None
     if labels:
         assert torch.equal(seen.labels, batch.labels)
@@ -163,7 +163,7 @@ def field_is_hidden(fact: str, seen: UpdateObservation, defended: Transformed) -
     return {
         "model": seen.learner is None or seen.state is None,
         "update": seen.update is None,
-        "image shape": seen.image_shape is None,
+        "space": seen.space is None,
         "batch size": seen.num_examples is None,
         "labels": seen.labels is None,
         "local hyper-parameters": seen.local_update is None,

@@ -116,7 +116,7 @@ def test_another_training_has_another_checkpoint(dataset: Dataset, change: dict[
 
 def test_the_weights_load_into_the_model_they_came_from(dataset: Dataset, tmp_path: Path) -> None:
     trained: Trained = run_training(prepare_training(plan(), dataset), tmp_path)
-    module = build(MLP(hidden=(6,)), dataset.image_shape, 3, seed=5)
+    module = build(MLP(hidden=(6,)), dataset.space.shape, 3, seed=5)
     module.load_state_dict(trained.weights())
     right = (module.eval()(dataset.test.inputs).argmax(1) == dataset.test.labels).double()
     assert float(right.mean()) == trained.accuracy.mean

@@ -104,7 +104,7 @@ class RecordedUpdate:
                 repr(seen.local_update),
                 seen.learner.mode,
                 seen.batch_norm.access.name,
-                repr((seen.image_shape, seen.num_examples)),
+                repr((seen.space, seen.num_examples)),
             ),
             (
                 *seen.state.params.values(),
@@ -120,7 +120,7 @@ class RecordedUpdate:
 
     def _probe(self) -> dict[str, Tensor]:
         """The gradient of the attacker's model on two fixed images."""
-        state, shape = self.observation.state, self.observation.image_shape
+        state, shape = self.observation.state, self.observation.space.shape
         ramp = torch.linspace(0, 1, 2 * torch.Size(shape).numel(), dtype=state.dtype, device=state.device)
         images = ramp.sin().view(2, *shape)
         batch = Batch(images, torch.zeros(2, dtype=torch.long, device=state.device))

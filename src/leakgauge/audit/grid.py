@@ -21,6 +21,7 @@ from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
+from leakgauge.space import ImageSpace
 from leakgauge.types import Batch, ModelState
 
 _BLACK = Comparison(torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32), None, torch.zeros(1), None)
@@ -53,14 +54,12 @@ def grid(
     if not rounds or not defences or not attacks:
         raise InvalidCase("An audit needs at least one round, one defence and one attack; name them.")
     for one in rounds:
-        check_batch(federation.learner, federation.state, one.truth)
+        check_batch(federation.learner, federation.state, one.truth, federation.space)
         check_loss(federation.learner, federation.state, one.truth)
-    _, channels, height, width = rounds[0].truth.inputs.shape
+    space = federation.space or ImageSpace.of(rounds[0].truth.inputs)
     # What a malicious server sends instead; the real case and its null share it.
     sent = {
-        name: attack.tamper(federation, (channels, height, width))
-        if isinstance(attack, MaliciousAttack)
-        else federation
+        name: attack.tamper(federation, space) if isinstance(attack, MaliciousAttack) else federation
         for name, attack in attacks.items()
     }
     if auxiliary is None:  # an attacker who is to hold images holds none where none are given, and the ledger says so

@@ -46,7 +46,7 @@ def prepare_inversion(inversion: Inversion) -> Prepared:
     if inversion.truth is not None:
         truth = opened.truth(Path(inversion.truth))
         generator = seeded(inversion.seed, "crowd")
-        crowd = reference_images(opened.observation.image_shape, _CROWD + len(truth), generator=generator)
+        crowd = reference_images(opened.observation.space.shape, _CROWD + len(truth), generator=generator)
         unrelated, distractors = crowd[: len(truth)], crowd[len(truth) :]
         cases = opened.scored(cases[0], truth, unrelated, distractors, generator=generator)
     description: dict[str, Any] = asdict(inversion) | {"version": VERSION, "seed": inversion.seed}

@@ -183,7 +183,7 @@ def victim_model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Mo
         reference = dataset.train.inputs if len(dataset.train) else dataset.test.inputs
         model = build_model(
             factory,
-            dataset.image_shape,
+            dataset.space.shape,
             dataset.num_classes,
             seed=plan.seed,
             normalisation=Normalisation.of(reference[:2048]),
@@ -215,7 +215,7 @@ def _load_state(model: nn.Module, path: Path) -> None:
 
 def _check_fit(model: nn.Module, dataset: Dataset) -> None:
     learner, state = learner_and_state(model)
-    classes = check_model(learner, state, dataset.image_shape, None)
+    classes = check_model(learner, state, dataset.space, None)
     if classes < dataset.num_classes:
         raise InvalidCase(
             f"The model has {classes} outputs but {dataset.name!r} has {dataset.num_classes} classes; "

@@ -82,7 +82,7 @@ class OpenRound:
         if self.plain is None:
             return [scored]  # without the client's algorithm there is no unrelated update to compute
         seen, recorded = self.observation, self.recorded
-        classes = seen.learner.num_classes(seen.state, seen.image_shape)
+        classes = seen.learner.num_classes(seen.state, seen.probe)
         decoy = Batch(unrelated.to(seen.state.dtype), torch.randint(classes, (len(unrelated),), generator=generator))
         null = SimulatedUpdate(
             Federation(seen.learner.in_mode(recorded.mode), seen.state, self.plain),
@@ -97,9 +97,9 @@ class OpenRound:
     def truth(self, path: Path) -> Batch:
         """The private batch in an .npz, after making sure that it can be the one of this round."""
         truth, seen = read_batch(path), self.observation
-        if tuple(truth.inputs.shape[1:]) != seen.image_shape:
+        if tuple(truth.inputs.shape[1:]) != seen.space.shape:
             raise InvalidCase(
-                f"The true images in {path} are {tuple(truth.inputs.shape[1:])}, the round says {seen.image_shape}; "
+                f"The true images in {path} are {tuple(truth.inputs.shape[1:])}, the round says {seen.space.shape}; "
                 "give the images of this update."
             )
         if seen.num_examples not in (None, len(truth)):

@@ -80,7 +80,7 @@ def _cases(restoration: Restoration, number: int, methods: dict[str, Any]) -> It
             yield case
             continue
         generator = seeded(restoration.seed, "null", number)
-        shape, size = opened.observation.image_shape, len(truth)
+        shape, size = opened.observation.space.shape, len(truth)
         photographs = reference_images(shape, min(size, _UNRELATED), generator=generator)
         unrelated = photographs[torch.arange(size) % len(photographs)]
         # The labels are what is compared: a pixel stands for each image.

@@ -56,7 +56,7 @@ def run_case(
     except UnsupportedModel as unsupported:
         reconstruction = Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": str(unsupported)})
     seconds = before + time.perf_counter() - started
-    num_classes = observation.learner.num_classes(observation.state, observation.image_shape)
+    num_classes = observation.learner.num_classes(observation.state, observation.probe)
     comparison = _compared(case, reconstruction, num_classes)
     true_counts = _counted(None if case.truth is None else case.truth.labels, num_classes)
     restored_counts = _counted(reconstruction.labels, num_classes)

@@ -37,7 +37,7 @@ def train_generator(
     plan = GeneratorTrainingPlan(steps, batch_size, learning_rate, seed or 0)
     with training_progress(stderr()) as progress:
         data = build(DATASETS, dataset, kind="dataset")(data_root)
-        training = GeneratorTraining(data.train.inputs, DCGAN(data.image_shape, width, latent), plan)
+        training = GeneratorTraining(data.train.inputs, DCGAN(data.space.shape, width, latent), plan)
         try:
             file = run(training, out, progress, {"dataset": data.name})
         except KeyboardInterrupt:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from leakgauge.errors import InvalidCase
-from leakgauge.types import Batch, ImageShape
+from leakgauge.space import ImageSpace, InputSpace
+from leakgauge.types import Batch
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,8 @@ class Dataset:
         return len(self.class_names)
 
     @property
-    def image_shape(self) -> ImageShape:
-        channels, height, width = self.test.inputs.shape[1:]
-        return channels, height, width
+    def space(self) -> InputSpace:
+        return ImageSpace.of(self.test.inputs)
 
     def draw(self, num_examples: int, *, generator: torch.Generator, distinct_labels: bool = False) -> Tensor:
         """Distinct random indices into ``test``; with ``distinct_labels``, no label repeats before all are used."""

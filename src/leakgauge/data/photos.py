@@ -20,7 +20,7 @@ from leakgauge.data.datasets import Dataset
 from leakgauge.data.pixels import from_bytes, resize, to_bytes
 from leakgauge.data.windows import Window, split_columns, thin, windows
 from leakgauge.errors import InvalidCase
-from leakgauge.types import Batch, ImageShape
+from leakgauge.types import Batch, Shape
 
 HIGHLIGHTS = {
     "astronaut": Window(44, 154, 144),  # her face
@@ -87,12 +87,12 @@ class Photos:
         return _dataset(self.size, self.greyscale)
 
 
-def reference_images(image_shape: ImageShape, count: int, *, generator: torch.Generator) -> Tensor:
+def reference_images(shape: Shape, count: int, *, generator: torch.Generator) -> Tensor:
     """``count`` distinct crops of the embedded photographs, from both splits, resized to any shape.
 
     Three channels are colour; any other number repeats the luma.
     """
-    channels, height, width = image_shape
+    channels, height, width = shape
     crops = [(name, window) for name in HIGHLIGHTS for split in crop_windows(name) for window in split]
     if not 0 <= count <= len(crops):
         raise InvalidCase(

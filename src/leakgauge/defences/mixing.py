@@ -18,7 +18,7 @@ from leakgauge.encodings.public_patches import read_public
 from leakgauge.encodings.schemes import CrossDataset, Mixup, apply, check_images
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import CENTRE, Encoding, Mixing
-from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.learner import Learner, probe_of
 from leakgauge.protocol.local_update import UpdateTransform
 from leakgauge.types import Batch, ModelState, ParamTree
 
@@ -64,8 +64,7 @@ class Mixer(UpdateTransform):
         return Mixing(coefficients, order.topk(self.k, dim=1).indices, self.flips_signs)
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
-        _, channels, height, width = batch.inputs.shape
-        classes = learner.num_classes(state, (channels, height, width))
+        classes = learner.num_classes(state, probe_of(batch.inputs))
         return self.mix(batch, classes=classes, generator=generator)
 
     def transform(self, params: ParamTree, *, generator: Generator) -> ParamTree:

@@ -8,9 +8,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.learner import Learner, probe_of
 from leakgauge.protocol.local_update import UpdateTransform
-from leakgauge.types import Batch, ImageShape, ModelState, ParamTree
+from leakgauge.types import Batch, ModelState, ParamTree
 
 _TOGETHER = 32
 """Features that are differentiated at a time; each takes the memory of a backward pass."""
@@ -40,8 +40,7 @@ class Soteria(UpdateTransform):
         self, params: ParamTree, *, learner: Learner, state: ModelState, batch: Batch, generator: Generator
     ) -> ParamTree:
         del generator
-        _, channels, height, width = batch.inputs.shape
-        name = self._layer(learner, state, (channels, height, width))
+        name = self._layer(learner, state, probe_of(batch.inputs))
         score = self.scores(learner, state, batch.inputs, name)
         keep = torch.ones_like(score, dtype=torch.bool)
         keep[score.argsort()[: round(self.percentile / 100 * len(score))]] = False
@@ -56,8 +55,8 @@ class Soteria(UpdateTransform):
             for name, tensor in params.items()
         }
 
-    def distorted(self, learner: Learner, state: ModelState, image_shape: ImageShape) -> tuple[str, ...]:
-        return (f"{self._layer(learner, state, image_shape)}.weight",)
+    def distorted(self, learner: Learner, state: ModelState, probe: Tensor) -> tuple[str, ...]:
+        return (f"{self._layer(learner, state, probe)}.weight",)
 
     def scores(self, learner: Learner, state: ModelState, images: Tensor, layer: str) -> Tensor:
         """sum_b |dr_bi/dx_b| / |r_bi| for each feature i that enters the layer; 0 for one that is always zero."""
@@ -74,9 +73,9 @@ class Soteria(UpdateTransform):
         heights = features.detach().abs()
         return torch.where(heights > 0, lengths / heights, 0.0).sum(dim=0)
 
-    def _layer(self, learner: Learner, state: ModelState, image_shape: ImageShape) -> str:
+    def _layer(self, learner: Learner, state: ModelState, probe: Tensor) -> str:
         if self.layer is None:
-            return learner.classifier(state, image_shape)
+            return learner.classifier(state, probe)
         linear = [name for name, layer in learner.module.named_modules() if isinstance(layer, nn.Linear)]
         if self.layer not in linear or f"{self.layer}.weight" not in state.params:
             raise InvalidCase(

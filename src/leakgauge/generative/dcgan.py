@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from leakgauge.errors import InvalidCase
 from leakgauge.generative.sizes import doublings, first_grid
 from leakgauge.randomness import global_stream, seeded
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 _SLOPE = 0.2
 
@@ -23,7 +23,7 @@ class DCGAN:
     The generator is an ``nn.Sequential`` of stages, one per size, and ends in a sigmoid: pixels in [0, 1].
     """
 
-    image_shape: ImageShape
+    image_shape: Shape
     width: int = 32
     latent: int = 64
 

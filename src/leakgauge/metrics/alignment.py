@@ -9,10 +9,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from leakgauge.errors import InvalidCase
+from leakgauge.space import mean_squared_errors
 from leakgauge.types import Batch, Reconstruction
-
-# Pixels in [0, 1] differ by at most 1; a diverged row is capped so that it cannot drown the digits of the others.
-_LARGEST_COST = 1e4
 
 
 @dataclass(frozen=True)
@@ -64,13 +62,14 @@ def align(
 ) -> Comparison:
     """Pair reconstructions with originals, each used once, so that the summed squared error is least [Kuhn, 1955].
 
-    Originals left without a partner get a row of NaN, surplus and non-finite reconstructions are dropped.
+        Originals left without a partner get a row of NaN, surplus and non-finite reconstructions are dropped.
 
-    >>> from leakgauge.types import Outcome
-    >>> images = torch.arange(3.0).view(3, 1, 1, 1) / 2
-    >>> attack_found = Reconstruction(images[[2, 0]], None, Outcome.SOLVED)
-    >>> align(attack_found, Batch(images, torch.arange(3))).reconstructions.flatten()
-    tensor([0., nan, 1.])
+        >>> from leakgauge.space import mean_squared_errors
+    from leakgauge.types import Outcome
+        >>> images = torch.arange(3.0).view(3, 1, 1, 1) / 2
+        >>> attack_found = Reconstruction(images[[2, 0]], None, Outcome.SOLVED)
+        >>> align(attack_found, Batch(images, torch.arange(3))).reconstructions.flatten()
+        tensor([0., nan, 1.])
     """
     originals = _real(truth.inputs)
     _require_finite(originals, "private images")
@@ -83,7 +82,7 @@ def align(
     candidates = candidates[torch.isfinite(candidates).flatten(1).all(dim=1)]
     dtype = torch.promote_types(originals.dtype, candidates.dtype)
     paired = torch.full(originals.shape, torch.nan, dtype=dtype)
-    rows, columns = linear_sum_assignment(_squared_errors(originals, candidates).numpy())
+    rows, columns = linear_sum_assignment(mean_squared_errors(originals, candidates).numpy())
     paired[torch.from_numpy(rows)] = candidates[torch.from_numpy(columns)].to(dtype)
     return Comparison(
         originals=originals,
@@ -94,14 +93,6 @@ def align(
         candidates=len(candidates),
         num_classes=num_classes,
     )
-
-
-def _squared_errors(originals: Tensor, candidates: Tensor) -> Tensor:
-    # Not by matrix products: |a|^2 + |b|^2 - 2ab cancels exactly where a reconstruction is good.
-    distances = torch.cdist(
-        originals.flatten(1).double(), candidates.flatten(1).double(), compute_mode="donot_use_mm_for_euclid_dist"
-    )
-    return (distances.square() / originals.shape[1:].numel()).clamp(max=_LARGEST_COST)
 
 
 def _real(images: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import nn
 
 from leakgauge.errors import InvalidCase
 from leakgauge.models.normalisation import Normalisation, Normalise
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 Padding = Literal["zeros", "circular"]
 """What a convolution sees beyond the border; circular padding hides where in the image an object is."""
@@ -38,14 +38,12 @@ class ModelFactory(Protocol):
     The module takes pixels in [0, 1] and normalises inside; ``None`` means ``Normalisation.natural``.
     """
 
-    def __call__(
-        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
-    ) -> nn.Module: ...
+    def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module: ...
 
 
 def build(
     factory: ModelFactory,
-    image_shape: ImageShape,
+    shape: Shape,
     num_classes: int,
     *,
     seed: int,
@@ -55,7 +53,7 @@ def build(
     with torch.random.fork_rng(devices=[]):
         # torch.manual_seed would also reseed every GPU, which the fork does not restore.
         torch.default_generator.manual_seed(seed)
-        return factory(image_shape, num_classes, normalisation=normalisation)
+        return factory(shape, num_classes, normalisation=normalisation)
 
 
 def make_activation(name: str) -> nn.Module:
@@ -69,7 +67,7 @@ def make_activation(name: str) -> nn.Module:
 
 
 def assemble(
-    image_shape: ImageShape,
+    shape: Shape,
     num_classes: int,
     normalisation: Normalisation | None,
     layers: Mapping[str, nn.Module],
@@ -78,7 +76,7 @@ def assemble(
     bias: bool = True,
 ) -> nn.Sequential:
     """``normalise``, then ``layers``, then the linear ``head`` that maps ``features`` to one logit per class."""
-    channels = image_shape[0]
+    channels = shape[0]
     if normalisation is None:
         normalisation = Normalisation.natural(channels)
     if len(normalisation.mean) != channels:
@@ -91,7 +89,7 @@ def assemble(
 
 
 def assemble_convolutions(
-    image_shape: ImageShape,
+    shape: Shape,
     num_classes: int,
     normalisation: Normalisation | None,
     *,
@@ -101,7 +99,7 @@ def assemble_convolutions(
     batch_norm: bool = False,
 ) -> nn.Sequential:
     """3x3 convolutions of equal width with these strides, each with its activation, and the linear head."""
-    incoming, *sides = image_shape
+    incoming, *sides = shape
     layers: dict[str, nn.Module] = {}
     for index, stride in enumerate(strides, start=1):
         layers[f"conv{index}"] = nn.Conv2d(incoming, width, 3, stride=stride, padding=1)
@@ -111,20 +109,20 @@ def assemble_convolutions(
         incoming = width
     layers["flatten"] = nn.Flatten()
     features = width * prod(strided(side, *strides) for side in sides)
-    return assemble(image_shape, num_classes, normalisation, layers, features=features)
+    return assemble(shape, num_classes, normalisation, layers, features=features)
 
 
-def check_task(factory: ModelFactory, image_shape: ImageShape, num_classes: int, *, minimum: int = 1) -> None:
+def check_task(factory: ModelFactory, shape: Shape, num_classes: int, *, minimum: int = 1) -> None:
     """Refuse images or classes that ``factory`` cannot serve, before any layer is built."""
     name = type(factory).__name__
-    if len(image_shape) != 3 or min(image_shape) < 1:
+    if len(shape) != 3 or min(shape) < 1:
         raise InvalidCase(
-            f"{name} needs an image shape (channels, height, width) of positive numbers, got {image_shape}; "
+            f"{name} needs an image shape (channels, height, width) of positive numbers, got {shape}; "
             "pass the shape of one image."
         )
     if num_classes < 2:
         raise InvalidCase(f"{name} needs at least two classes to tell apart, got {num_classes}; raise `num_classes`.")
-    _, height, width = image_shape
+    _, height, width = shape
     if min(height, width) < minimum:
         raise InvalidCase(
             f"{name} pools and so needs at least {minimum} x {minimum} pixels, "

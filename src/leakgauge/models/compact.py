@@ -8,7 +8,7 @@ from torch import nn
 
 from leakgauge.models.base import ACTIVATIONS, assemble_convolutions, check_choice, check_positive, check_task
 from leakgauge.models.normalisation import Normalisation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 _STRIDES = (1, 2, 2)
 
@@ -27,10 +27,8 @@ class Compact:
         check_positive(self, width=self.width)
         check_choice("activation", self.activation, ACTIVATIONS)
 
-    def __call__(
-        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
-    ) -> nn.Module:
-        check_task(self, image_shape, num_classes)
+    def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
+        check_task(self, shape, num_classes)
         return assemble_convolutions(
-            image_shape, num_classes, normalisation, strides=_STRIDES, width=self.width, activation=self.activation
+            shape, num_classes, normalisation, strides=_STRIDES, width=self.width, activation=self.activation
         )

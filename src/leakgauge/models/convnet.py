@@ -17,7 +17,7 @@ from leakgauge.models.base import (
     make_activation,
 )
 from leakgauge.models.normalisation import Normalisation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 _MULTIPLES = (1, 2, 2, 4, 4, 4, 4, 4)
 _POOLED = (6, 8)
@@ -40,11 +40,9 @@ class ConvNet:
         check_choice("padding", self.padding, PADDINGS)
         check_choice("activation", self.activation, ACTIVATIONS)
 
-    def __call__(
-        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
-    ) -> nn.Module:
-        check_task(self, image_shape, num_classes, minimum=9)
-        incoming, height, width = image_shape
+    def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
+        check_task(self, shape, num_classes, minimum=9)
+        incoming, height, width = shape
         layers: dict[str, nn.Module] = {}
         for index, multiple in enumerate(_MULTIPLES, start=1):
             outgoing = multiple * self.width
@@ -56,4 +54,4 @@ class ConvNet:
             incoming = outgoing
         layers["flatten"] = nn.Flatten()
         features = incoming * (height // 9) * (width // 9)
-        return assemble(image_shape, num_classes, normalisation, layers, features=features)
+        return assemble(shape, num_classes, normalisation, layers, features=features)

@@ -17,7 +17,7 @@ from leakgauge.models.base import (
     strided,
 )
 from leakgauge.models.normalisation import Normalisation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,9 @@ class LeNet:
                 f"LeNet needs a positive `initial_range`, got {self.initial_range}; pass None for torch's default."
             )
 
-    def __call__(
-        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
-    ) -> nn.Module:
-        check_task(self, image_shape, num_classes)
-        channels, height, width = image_shape
+    def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
+        check_task(self, shape, num_classes)
+        channels, height, width = shape
         strides = [2 if index < 2 else 1 for index in range(self.convolutions)]
         layers: dict[str, nn.Module] = {}
         for index, stride in enumerate(strides, start=1):
@@ -59,7 +57,7 @@ class LeNet:
             layers[f"act{index}"] = make_activation(self.activation)
         layers["flatten"] = nn.Flatten()
         features = self.width * strided(height, *strides) * strided(width, *strides)
-        module = assemble(image_shape, num_classes, normalisation, layers, features=features)
+        module = assemble(shape, num_classes, normalisation, layers, features=features)
         if self.initial_range is not None:
             for layer in module.modules():
                 if isinstance(layer, nn.Conv2d | nn.Linear):

@@ -16,7 +16,7 @@ from leakgauge.models.base import (
     start_convolutions,
 )
 from leakgauge.models.normalisation import Normalisation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 _CHANNELS = (6, 16)
 _HIDDEN = (120, 84)
@@ -41,11 +41,9 @@ class LeNet5:
         check_choice("activation", self.activation, ACTIVATIONS)
         check_dropout(self, self.dropout)
 
-    def __call__(
-        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
-    ) -> nn.Module:
-        check_task(self, image_shape, num_classes, minimum=12)
-        incoming, *sides = image_shape
+    def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
+        check_task(self, shape, num_classes, minimum=12)
+        incoming, *sides = shape
         layers: dict[str, nn.Module] = {}
         for index, outgoing in enumerate(_CHANNELS, start=1):
             padding = [2 if index == 1 and side < _FIELD else 0 for side in sides]
@@ -66,6 +64,6 @@ class LeNet5:
             features = size
         if self.dropout > 0:
             layers["drop"] = nn.Dropout(self.dropout)
-        module = assemble(image_shape, num_classes, normalisation, layers, features=features, bias=self.bias)
+        module = assemble(shape, num_classes, normalisation, layers, features=features, bias=self.bias)
         start_convolutions(module)
         return module

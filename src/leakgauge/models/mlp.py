@@ -9,7 +9,7 @@ from torch import nn
 
 from leakgauge.models.base import ACTIVATIONS, assemble, check_choice, check_positive, check_task, make_activation
 from leakgauge.models.normalisation import Normalisation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,15 @@ class MLP:
             check_positive(self, hidden=size)
         check_choice("activation", self.activation, ACTIVATIONS)
 
-    def __call__(
-        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
-    ) -> nn.Module:
-        check_task(self, image_shape, num_classes)
-        features = prod(image_shape)
+    def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
+        check_task(self, shape, num_classes)
+        features = prod(shape)
         layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
         for index, size in enumerate(self.hidden, start=1):
             layers[f"linear{index}"] = nn.Linear(features, size, bias=self.bias)
             layers[f"act{index}"] = make_activation(self.activation)
             features = size
-        return assemble(image_shape, num_classes, normalisation, layers, features=features, bias=self.bias)
+        return assemble(shape, num_classes, normalisation, layers, features=features, bias=self.bias)
 
 
 def fcn3() -> MLP:

@@ -15,7 +15,7 @@ from leakgauge.models.base import ModelFactory, check_choice, check_positive
 from leakgauge.models.compact import Compact
 from leakgauge.models.mlp import MLP
 from leakgauge.models.normalisation import Normalisation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 _BASES: Mapping[str, Callable[[], ModelFactory]] = {"mlp": MLP, "compact": Compact}
 
@@ -48,10 +48,8 @@ class Precode:
         check_choice("base of Precode", self.base, _BASES)
         check_positive(self, size=self.size)
 
-    def __call__(
-        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
-    ) -> nn.Module:
-        plain = _BASES[self.base]()(image_shape, num_classes, normalisation=normalisation)
+    def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
+        plain = _BASES[self.base]()(shape, num_classes, normalisation=normalisation)
         layers = OrderedDict(plain.named_children())
         head = layers.pop("head")
         assert isinstance(head, nn.Linear)

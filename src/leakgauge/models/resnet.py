@@ -19,7 +19,7 @@ from leakgauge.models.base import (
     make_activation,
 )
 from leakgauge.models.normalisation import Normalisation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 
 class BasicBlock(nn.Module):
@@ -109,13 +109,11 @@ class ResNet:
         check_choice("padding", self.padding, PADDINGS)
         check_choice("activation", self.activation, ACTIVATIONS)
 
-    def __call__(
-        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
-    ) -> nn.Module:
-        check_task(self, image_shape, num_classes)
+    def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
+        check_task(self, shape, num_classes)
         block, lengths = _DEPTHS[self.depth]
         layers: dict[str, nn.Module] = {
-            "conv": _conv3(image_shape[0], self.base_width, stride=1, padding=self.padding, bias=not self.batch_norm),
+            "conv": _conv3(shape[0], self.base_width, stride=1, padding=self.padding, bias=not self.batch_norm),
             "norm": _norm(self.base_width, self.batch_norm),
             "act": make_activation(self.activation),
         }
@@ -126,7 +124,7 @@ class ResNet:
             incoming = width * block.expansion
         layers["pool"] = nn.AdaptiveAvgPool2d(1)
         layers["flatten"] = nn.Flatten()
-        return assemble(image_shape, num_classes, normalisation, layers, features=incoming)
+        return assemble(shape, num_classes, normalisation, layers, features=incoming)
 
     def _stage(
         self, block: type[BasicBlock] | type[Bottleneck], incoming: int, width: int, length: int, *, stride: int

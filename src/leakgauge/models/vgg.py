@@ -19,7 +19,7 @@ from leakgauge.models.base import (
     start_convolutions,
 )
 from leakgauge.models.normalisation import Normalisation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 _MULTIPLES = (1, 2, 4, 8, 8)
 
@@ -64,11 +64,9 @@ class VGG:
         if self.dropout > 0 and not self.hidden:
             raise InvalidCase("VGG drops out what its hidden layers give but has none; pass `hidden` or no `dropout`.")
 
-    def __call__(
-        self, image_shape: ImageShape, num_classes: int, *, normalisation: Normalisation | None = None
-    ) -> nn.Module:
-        check_task(self, image_shape, num_classes)
-        incoming, height, width = image_shape
+    def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
+        check_task(self, shape, num_classes)
+        incoming, height, width = shape
         layers: dict[str, nn.Module] = {}
         for stage, (multiple, length) in enumerate(zip(_MULTIPLES, _DEPTHS[self.depth]), start=1):
             for index in range(1, length + 1):
@@ -89,6 +87,6 @@ class VGG:
             if self.dropout > 0:
                 layers[f"drop{index}"] = nn.Dropout(self.dropout)
             features = size
-        module = assemble(image_shape, num_classes, normalisation, layers, features=features, bias=self.bias)
+        module = assemble(shape, num_classes, normalisation, layers, features=features, bias=self.bias)
         start_convolutions(module)
         return module

@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from leakgauge.errors import InvalidCase, UnsupportedModel
-from leakgauge.types import Batch, BatchStatistics, ImageShape, ModelState, ParamTree
+from leakgauge.types import Batch, BatchStatistics, ModelState, ParamTree
 
 Mode = Literal["train", "eval"]
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -118,11 +118,11 @@ class Learner:
             self.logits(state.params, state.buffers, images)
         return seen
 
-    def classifier(self, state: ModelState, image_shape: ImageShape) -> str:
-        """Name of the linear layer whose output *is* the logits."""
+    def classifier(self, state: ModelState, probe: Tensor) -> str:
+        """Name of the linear layer whose output *is* the logits, found by running ``probe``."""
         outputs: dict[str, Tensor] = {}
         with torch.no_grad(), _observing(self.module, nn.Linear, lambda name, _, out: outputs.__setitem__(name, out)):
-            logits = self.logits(state.params, state.buffers, _probe(state, image_shape))
+            logits = self.logits(state.params, state.buffers, probe)
         for name, output in outputs.items():
             if output is logits:
                 return name
@@ -131,9 +131,10 @@ class Learner:
             "disclose the labels or use an attack that does not need them."
         )
 
-    def num_classes(self, state: ModelState, image_shape: ImageShape) -> int:
+    def num_classes(self, state: ModelState, probe: Tensor) -> int:
+        """The width of the logits of ``probe``."""
         with torch.no_grad():
-            scores: object = self.logits(state.params, state.buffers, _probe(state, image_shape))
+            scores: object = self.logits(state.params, state.buffers, probe)
         if not isinstance(scores, Tensor) or scores.ndim != 2:
             found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
             raise InvalidCase(
@@ -193,9 +194,9 @@ def _tracks_statistics(layer: nn.Module) -> bool:
     return isinstance(layer, _BatchNorm)
 
 
-def _probe(state: ModelState, image_shape: ImageShape) -> Tensor:
-    # Two examples, because BatchNorm in train mode refuses one when the map is 1 x 1.
-    return torch.full((2, *image_shape), 0.5, dtype=state.dtype, device=state.device)
+def probe_of(inputs: Tensor) -> Tensor:
+    """The first input twice, to ask a model for its layers: BatchNorm in train mode may refuse a single one."""
+    return inputs[:1].expand(2, *inputs.shape[1:])
 
 
 @contextmanager

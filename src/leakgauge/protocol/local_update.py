@@ -15,7 +15,7 @@ from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import Encoding
 from leakgauge.protocol.learner import Learner
 from leakgauge.randomness import global_stream
-from leakgauge.types import Batch, ImageShape, ModelState, ParamTree, Update
+from leakgauge.types import Batch, ModelState, ParamTree, Update
 
 
 class Sent(NamedTuple):
@@ -179,9 +179,9 @@ class UpdateTransform(ABC):
     def anticipate(self, params: ParamTree, *, observed: ParamTree) -> ParamTree:
         """What an attacker who knows the defence expects of it; differentiable, without randomness."""
 
-    def distorted(self, learner: Learner, state: ModelState, image_shape: ImageShape) -> tuple[str, ...]:
+    def distorted(self, learner: Learner, state: ModelState, probe: Tensor) -> tuple[str, ...]:
         """The tensors of the update that the defence is there to spoil; an attack may leave them out."""
-        del learner, state, image_shape
+        del learner, state, probe
         return ()
 
     def __call__(self, local_update: LocalUpdate) -> LocalUpdate:

@@ -12,7 +12,8 @@ from leakgauge.protocol.encoding import Mixing
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.threat_model import BatchNormKnowledge
-from leakgauge.types import Batch, ImageShape, ModelState, Update
+from leakgauge.space import InputSpace
+from leakgauge.types import Batch, ModelState, Update
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class UpdateObservation:
     learner: Learner
     state: ModelState
     update: Update
-    image_shape: ImageShape
+    space: InputSpace
     local_update: LocalUpdate | None
     num_examples: int | None
     labels: Tensor | None
@@ -39,6 +40,11 @@ class UpdateObservation:
     """How the client mixed its images, for a defence that does."""
     mixed_labels: Tensor | None = None
     """The class probabilities of the mixtures, where both the labels and the mixing are known."""
+
+    @property
+    def probe(self) -> Tensor:
+        """Two inputs to run the model on: BatchNorm in train mode refuses one when the map is 1 x 1."""
+        return self.space.probe(2, self.state)
 
 
 def known(value: T | None, name: str, *, needed_by: object) -> T:

@@ -21,7 +21,8 @@ from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.round import attackers_learner
 from leakgauge.protocol.threat_model import BatchNormAccess, BatchNormKnowledge
 from leakgauge.protocol.validation import check_model
-from leakgauge.types import BatchStatistics, ImageShape, ModelState, ParamTree, Update
+from leakgauge.space import ImageSpace, InputSpace, as_space
+from leakgauge.types import BatchStatistics, ModelState, ParamTree, Shape, Update
 
 FORMAT = "leakgauge-round/1"
 _SECTIONS = ("state", "update", "labels", "batch_mean", "batch_variance")
@@ -37,7 +38,7 @@ class RecordedRound:
 
     state: ParamTree
     update: ParamTree
-    image_shape: ImageShape
+    space: InputSpace
     num_examples: int | None = None
     labels: Tensor | None = None
     local_update: str | None = "fedsgd"
@@ -45,15 +46,19 @@ class RecordedRound:
     mode: Mode = "eval"
     batch_norm: BatchNormKnowledge = BatchNormKnowledge(BatchNormAccess.PROXY)
 
+    def __post_init__(self) -> None:
+        # The shape of an image, (channels, height, width), says as much as its space does.
+        object.__setattr__(self, "space", as_space(self.space))
+
     @classmethod
-    def between(cls, before: ParamTree, after: ParamTree, image_shape: ImageShape, **known: Any) -> RecordedRound:
+    def between(cls, before: ParamTree, after: ParamTree, space: InputSpace | Shape, **known: Any) -> RecordedRound:
         """From a client's weights before and after its local training; the update is before minus after."""
         if missing := [name for name in before if name not in after]:
             raise InvalidUpdate(f"The weights after training lack {_some(missing)}; pass both complete state dicts.")
         if unlike := [name for name in before if before[name].shape != after[name].shape]:
             raise InvalidUpdate(f"The weights before and after training differ in the shape of {_some(unlike)}.")
         moved = {name: value - after[name] for name, value in before.items() if value.is_floating_point()}
-        return cls(before, moved, image_shape, **known)
+        return cls(before, moved, as_space(space), **known)
 
     @classmethod
     def of(cls, observation: UpdateObservation, *, local_update: str | None, defence: str | None) -> RecordedRound:
@@ -61,7 +66,7 @@ class RecordedRound:
         return cls(
             state={**observation.state.params, **observation.state.buffers},
             update=observation.update.params,
-            image_shape=observation.image_shape,
+            space=observation.space,
             num_examples=observation.num_examples,
             labels=observation.labels,
             local_update=local_update if observation.local_update is not None else None,
@@ -81,7 +86,7 @@ def write_round(path: Path, recorded: RecordedRound) -> None:
         tensors |= {f"batch_mean.{name}": tensor for name, tensor in statistics.mean.items()}
         tensors |= {f"batch_variance.{name}": tensor for name, tensor in statistics.variance.items()}
     facts = {
-        "image_shape": list(recorded.image_shape),
+        "image_shape": list(recorded.space.shape),
         "num_examples": recorded.num_examples,
         "local_update": recorded.local_update,
         "defence": recorded.defence,
@@ -117,7 +122,7 @@ def read_round(path: Path) -> RecordedRound:
     return RecordedRound(
         state=sections["state"],
         update=sections["update"],
-        image_shape=facts["image_shape"],
+        space=facts["space"],
         num_examples=facts["num_examples"],
         labels=sections["labels"].get(""),
         local_update=facts["local_update"],
@@ -153,7 +158,7 @@ def observe(
     if not tree.is_finite({**state.params, **state.buffers}):
         raise InvalidUpdate("The recorded weights hold NaN or infinite values; record the round before it diverged.")
     labels, num_examples = recorded.labels, recorded.num_examples
-    check_model(learner, state, recorded.image_shape, labels)
+    check_model(learner, state, recorded.space, labels)
     if labels is not None and num_examples is None:
         num_examples = len(labels)
     if num_examples is not None and (num_examples < 1 or (labels is not None and len(labels) != num_examples)):
@@ -165,7 +170,7 @@ def observe(
         learner=attackers_learner(learner, recorded.batch_norm.access),
         state=state,
         update=Update(update),
-        image_shape=recorded.image_shape,
+        space=recorded.space,
         local_update=local_update,
         num_examples=num_examples,
         labels=labels,
@@ -200,7 +205,7 @@ def _checked(facts: dict[str, Any]) -> dict[str, Any]:
     for name in ("local_update", "defence"):
         if facts[name] is not None and not isinstance(facts[name], str):
             raise ValueError(f"{name} {facts[name]!r}")
-    return facts | {"image_shape": shape, "batch_norm": BatchNormAccess(facts["batch_norm"])}
+    return facts | {"space": ImageSpace(*shape), "batch_norm": BatchNormAccess(facts["batch_norm"])}
 
 
 def _some(names: list[str]) -> str:

@@ -11,6 +11,7 @@ from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.threat_model import BatchNormAccess, BatchNormKnowledge, ThreatModel
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, ModelState
 
 DefenceFunction = Callable[[LocalUpdate], LocalUpdate]
@@ -18,11 +19,15 @@ DefenceFunction = Callable[[LocalUpdate], LocalUpdate]
 
 @dataclass(frozen=True)
 class Federation:
-    """What server and clients share: the learner, the state of this round, and the agreed local algorithm."""
+    """What server and clients share: the learner, the state of this round, and the agreed local algorithm.
+
+    ``space`` is what the learner takes; None = images, of the size that the batch has.
+    """
 
     learner: Learner
     state: ModelState
     local_update: LocalUpdate = FedSGD()
+    space: InputSpace | None = None
 
 
 def simulate_round(
@@ -41,12 +46,11 @@ def simulate_round(
     defended = defence(federation.local_update)
     update, encoding = defended.send(federation.learner, federation.state, truth, generator=generator)
     mixing = encoding.mixing if threat_model.mixing else None
-    _, channels, height, width = truth.inputs.shape
     return UpdateObservation(
         learner=attackers_learner(federation.learner, threat_model.batch_norm),
         state=federation.state,
         update=replace(update, batch_statistics=None),
-        image_shape=(channels, height, width),
+        space=federation.space or ImageSpace.of(truth.inputs),
         local_update=_disclosed_algorithm(federation.local_update, defended, threat_model),
         num_examples=len(truth) if threat_model.num_examples else None,
         labels=truth.labels if threat_model.labels else None,

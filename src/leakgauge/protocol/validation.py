@@ -7,19 +7,21 @@ from torch import Tensor
 
 from leakgauge.errors import InvalidCase, LeakGaugeError
 from leakgauge.protocol.learner import Learner
-from leakgauge.types import Batch, ImageShape, ModelState
+from leakgauge.space import ImageSpace, InputSpace
+from leakgauge.types import Batch, ModelState
 
 
-def check_model(learner: Learner, state: ModelState, image_shape: ImageShape, labels: Tensor | None) -> int:
-    """The number of classes, after making sure that images fit the model and labels fit its classes."""
+def check_model(learner: Learner, state: ModelState, space: InputSpace, labels: Tensor | None) -> int:
+    """The number of classes, after making sure that inputs fit the model and labels fit its classes."""
     try:
-        classes = learner.num_classes(state, image_shape)
+        classes = learner.num_classes(state, space.probe(2, state))
     except LeakGaugeError:
         raise
     except Exception as error:  # a user's own model may fail in any way
         raise InvalidCase(
-            f"The model cannot take images of {' x '.join(map(str, image_shape))} (channels x height x width): "
-            f"{next(iter(str(error).splitlines()), type(error).__name__)}; check the image shape and the model factory."
+            f"The model cannot take {space.kinds} of {space.describe()}: "
+            f"{next(iter(str(error).splitlines()), type(error).__name__)}; check the input "
+            "space and the model factory."
         ) from error
     if labels is not None:
         _check_labels(labels, classes)
@@ -41,16 +43,10 @@ def _check_labels(labels: Tensor, classes: int) -> None:
         )
 
 
-def check_batch(learner: Learner, state: ModelState, batch: Batch) -> int:
-    """The number of classes, after making sure that this private batch can be trained on."""
+def check_batch(learner: Learner, state: ModelState, batch: Batch, space: InputSpace | None = None) -> int:
+    """The number of classes, after making sure that this private batch can be trained on; without a space, images."""
     if len(batch) == 0:
         raise InvalidCase("The private batch is empty; pass at least one example.")
-    if batch.inputs.ndim != 4:
-        raise InvalidCase(f"Images must be n c h w, got shape {tuple(batch.inputs.shape)}; add the missing dimension.")
-    low, high = float(batch.inputs.min()), float(batch.inputs.max())
-    if not 0 <= low <= high <= 1:
-        raise InvalidCase(
-            f"Pixels must lie in [0, 1], got {low:.3g} to {high:.3g}; undo the normalisation and let the model do it."
-        )
-    _, channels, height, width = batch.inputs.shape
-    return check_model(learner, state, (channels, height, width), batch.labels)
+    space = space or ImageSpace.of(batch.inputs)
+    space.check(batch.inputs)
+    return check_model(learner, state, space, batch.labels)

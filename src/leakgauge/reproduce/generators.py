@@ -49,7 +49,7 @@ class WithGenerator(SteppedAttack):
                 f"The generator needs training images, but the folder holds only the test images of {dataset.name!r}; "
                 "add the training files to --data-root."
             )
-        network, plan = DCGAN(dataset.image_shape, self.width, self.latent), replace(self.training, seed=seed)
+        network, plan = DCGAN(dataset.space.shape, self.width, self.latent), replace(self.training, seed=seed)
         key = digest(
             (repr(network), repr(plan), dataset.name),
             (dataset.train.labels, dataset.train.inputs[:_DIGESTED]),

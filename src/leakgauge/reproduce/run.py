@@ -237,7 +237,7 @@ def _cases(
     dataset = prepared.dataset
     module = one.module.to(device)
     if setting.head_only:
-        train_head_only(module, dataset.image_shape)
+        train_head_only(module, dataset.space)
     learner, state = learner_and_state(module, mode=setting.mode)
     batches = [_on(device, Batch(dataset.test.inputs[chosen.images], chosen.labels)) for chosen in (*truths, *decoys)]
     real, unrelated = batches[: len(truths)], batches[len(truths) :]

@@ -17,9 +17,9 @@ from leakgauge.models import Normalisation, build
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.experiment import Scale, Setting
+from leakgauge.space import InputSpace
 from leakgauge.threads import suitable_threads
 from leakgauge.training import accuracy, train
-from leakgauge.types import ImageShape
 
 TrainProgress = Callable[[int, int], None]
 
@@ -60,7 +60,7 @@ def victim(setting: Setting, dataset: Dataset, seed: int, folder: Path, progress
     reference = dataset.train.inputs if len(dataset.train) else dataset.test.inputs
     normalisation = Normalisation.of(reference[:_REFERENCE])
     classes = setting.classes or dataset.num_classes
-    module = build(setting.model, dataset.image_shape, classes, seed=seed, normalisation=normalisation)
+    module = build(setting.model, dataset.space.shape, classes, seed=seed, normalisation=normalisation)
     module.eval()
     if setting.training is None:
         return Victim(module, None)
@@ -84,10 +84,10 @@ def victim(setting: Setting, dataset: Dataset, seed: int, folder: Path, progress
     return Victim(module.eval(), score)
 
 
-def train_head_only(module: nn.Module, image_shape: ImageShape) -> None:
+def train_head_only(module: nn.Module, space: InputSpace) -> None:
     """Freeze everything below the classifier, so that a client's pass through it keeps nothing for a gradient."""
     learner, state = learner_and_state(module)
-    head = learner.classifier(state, image_shape)
+    head = learner.classifier(state, space.probe(2, state))
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(name.startswith(f"{head}."))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.learner import Learner, probe_of
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
 from leakgauge.protocol.round import DefenceFunction
 from leakgauge.randomness import seeded
@@ -61,8 +61,7 @@ class DefendedTraining:
         self.data, self.training, self.schedule, self.seed = data, training, schedule, seed
         self._plain: LocalUpdate = FedSGD()
         self._defended = defence(self._plain)
-        _, channels, height, width = data.inputs.shape
-        self._values = values_per_example(self.learner, state, (channels, height, width))
+        self._values = values_per_example(self.learner, state, probe_of(data.inputs))
         self._order: tuple[int, Tensor] | None = None
         self._now = _Now(0, state, tree.map_tensors(torch.zeros_like, state.params))
 

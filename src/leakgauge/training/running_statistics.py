@@ -6,12 +6,11 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge.protocol.learner import Learner
-from leakgauge.types import BatchStatistics, ImageShape, ModelState, ParamTree
+from leakgauge.types import BatchStatistics, ModelState, ParamTree
 
 
-def values_per_example(learner: Learner, state: ModelState, image_shape: ImageShape) -> dict[str, int]:
+def values_per_example(learner: Learner, state: ModelState, probe: Tensor) -> dict[str, int]:
     """How many values of one channel each BatchNorm layer sees of one example: the height times width of its input."""
-    probe = next(iter(state.params.values())).new_zeros((2, *image_shape))
     inputs = learner.layer_inputs(state, probe, _BatchNorm)
     return {name: value.numel() // (value.shape[0] * value.shape[1]) for name, value in inputs.items()}
 

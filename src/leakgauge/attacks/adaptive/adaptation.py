@@ -98,7 +98,7 @@ def _objective(objective: Objective, observation: UpdateObservation) -> Objectiv
     spoilt = {
         name
         for transform in clients.transforms(client)
-        for name in transform.distorted(observation.learner, observation.state, observation.image_shape)
+        for name in transform.distorted(observation.learner, observation.state, observation.probe)
     }
     # Where nothing else carries the image, its visible columns are all there is to match.
     rest = any(t.ndim > 1 for name, t in observation.update.params.items() if name not in spoilt)

@@ -115,10 +115,8 @@ def read_layers(observation: UpdateObservation) -> tuple[dict[str, Reading], dic
 
 
 def _network(observation: UpdateObservation, *, needed_by: object) -> Network:
-    state = observation.state
-    # Two images, because a layer may see one row for a whole batch of one.
-    probe = torch.full((2, *observation.image_shape), 0.5, dtype=state.dtype, device=state.device)
-    return Network(observation, sites(observation.learner, state, probe), links(observation.learner, state), needed_by)
+    learner, state = observation.learner, observation.state
+    return Network(observation, sites(learner, state, observation.probe), links(learner, state), needed_by)
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,7 @@ class Network:
 
     def _head(self) -> str | None:
         try:
-            return self.observation.learner.classifier(self.observation.state, self.observation.image_shape)
+            return self.observation.learner.classifier(self.observation.state, self.observation.probe)
         except UnsupportedModel:
             return None
 

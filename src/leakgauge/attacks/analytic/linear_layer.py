@@ -72,12 +72,13 @@ class FacingLayer(NamedTuple):
 
     def image(self, features: Tensor, observation: UpdateObservation) -> Tensor:
         """The pixels that give these features."""
-        return ((features - self.offset) / self.slope).view(1, *observation.image_shape).clamp(0, 1)
+        space = observation.space
+        return space.decode(((features - self.offset) / self.slope).view(1, *space.shape))
 
 
 def facing_layers(observation: UpdateObservation) -> list[FacingLayer]:
     """The linear layers that receive the (normalised) image, found by probing the model with three images."""
-    state, shape = observation.state, observation.image_shape
+    state, shape = observation.state, observation.space.shape
     ramp = torch.linspace(0, 1, 3 * 5 * 7, dtype=state.dtype, device=state.device)
     pixels = int(torch.Size(shape).numel())
     probe = torch.stack(

@@ -10,14 +10,14 @@ from leakgauge.protocol.observation import UpdateObservation
 
 def dummy_images(observation: UpdateObservation, count: int, *, generator: Generator) -> Tensor:
     """Uniform noise in [0, 1], in the shape, type and place of the model's inputs."""
-    noise = torch.rand(count, *observation.image_shape, generator=generator)
+    noise = torch.rand(count, *observation.space.shape, generator=generator)
     return noise.to(device=observation.state.device, dtype=observation.state.dtype)
 
 
 def features(observation: UpdateObservation, images: Tensor) -> Tensor:
     """What enters the classifier, a row per image, in float64 on the CPU."""
     learner, state = observation.learner, observation.state
-    name = learner.classifier(state, observation.image_shape)
+    name = learner.classifier(state, observation.probe)
     with torch.no_grad():
         return learner.layer_inputs(state, images, nn.Linear)[name].detach().cpu().double()
 

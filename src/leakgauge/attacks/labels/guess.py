@@ -31,7 +31,7 @@ class ClassPrior(CountRule):
     def estimate(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         finite_update(observation)  # refused like by any attack, though nothing is read from it
-        classes = observation.learner.num_classes(observation.state, observation.image_shape)
+        classes = observation.learner.num_classes(observation.state, observation.probe)
         prior = torch.tensor(self.prior or (1.0,) * classes, dtype=torch.float64)
         if len(prior) != classes:
             raise InvalidCase(f"The prior has {len(prior)} shares but the model {classes} classes; give one per class.")

@@ -44,7 +44,7 @@ class Head(NamedTuple):
 
 def head_of(observation: UpdateObservation) -> Head:
     """The head and its update as observed, whatever its scale."""
-    name = observation.learner.classifier(observation.state, observation.image_shape)
+    name = observation.learner.classifier(observation.state, observation.probe)
     update = finite_update(observation)
     held = {**observation.state.buffers, **observation.state.params}  # a frozen bias is a buffer, and has no update
 

@@ -39,7 +39,7 @@ def stand_ins(
     if len(images) == 1:  # twice the same, for BatchNorm's sake
         images, labels = images.repeat(2, 1, 1, 1), labels.repeat(2, *[1] * (labels.ndim - 1))
     if labels.ndim == 1:
-        labels = one_hot(labels.long(), observation.learner.num_classes(observation.state, observation.image_shape))
+        labels = one_hot(labels.long(), observation.learner.num_classes(observation.state, observation.probe))
     return StandIns(features(observation, images), labels.double())
 
 

@@ -15,7 +15,8 @@ from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.protocol.round import Federation
-from leakgauge.types import ImageShape, ModelState, ParamTree, Reconstruction
+from leakgauge.space import InputSpace
+from leakgauge.types import ModelState, ParamTree, Reconstruction
 
 
 @dataclass(frozen=True)
@@ -37,22 +38,22 @@ class MaliciousAttack(Attack):
     """What this server does to the model, in the words of the ledger."""
 
     @abstractmethod
-    def rebuild(self, learner: Learner, state: ModelState, image_shape: ImageShape) -> tuple[nn.Module, ModelState]:
+    def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
         """The module and the state to send instead; ``UnsupportedModel`` says why where the model offers no way."""
 
     @abstractmethod
     def read(self, observation: UpdateObservation, *, generator: Generator, progress: Progress) -> Reconstruction:
         """What the update of the tampered model gives away."""
 
-    def tamper(self, federation: Federation, image_shape: ImageShape) -> Federation:
+    def tamper(self, federation: Federation, space: InputSpace) -> Federation:
         """The federation as this server plays it; the honest one, with the reason noted, where it has no way to."""
         honest = federation.learner
         parts = {field.name: getattr(honest, field.name) for field in fields(Learner)}
         try:
-            module, state = self.rebuild(honest, federation.state, image_shape)
+            module, state = self.rebuild(honest, federation.state, space)
             # In its mode anew: a private copy without storage, so that the honest module is not shared.
             learner = TamperedLearner(**parts | {"module": module}, attack=self).in_mode(honest.mode)
-            _check_runs(learner, state, image_shape)
+            _check_runs(learner, state, space)
         except UnsupportedModel as refusal:
             return replace(federation, learner=TamperedLearner(**parts, attack=self, refusal=str(refusal)))
         return replace(federation, learner=learner, state=state)
@@ -86,9 +87,9 @@ def under(prefix: str, state: ModelState) -> ModelState:
     )
 
 
-def head_tensors(learner: Learner, state: ModelState, image_shape: ImageShape) -> tuple[str, dict[str, Tensor]]:
+def head_tensors(learner: Learner, state: ModelState, space: InputSpace) -> tuple[str, dict[str, Tensor]]:
     """The classifier's name, and its weight and, where it has one, bias under their names in the state."""
-    head = learner.classifier(state, image_shape)
+    head = learner.classifier(state, space.probe(2, state))
     held = {**state.params, **state.buffers}
     tensors = {name: held[name] for name in (f"{head}.weight", f"{head}.bias") if name in held}
     if f"{head}.weight" not in tensors:
@@ -96,9 +97,9 @@ def head_tensors(learner: Learner, state: ModelState, image_shape: ImageShape) -
     return head, tensors
 
 
-def _check_runs(learner: Learner, state: ModelState, image_shape: ImageShape) -> None:
+def _check_runs(learner: Learner, state: ModelState, space: InputSpace) -> None:
     try:
-        learner.num_classes(state, image_shape)
+        learner.num_classes(state, space.probe(2, state))
     except Exception as error:  # a user's own model may fail in any way
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UnsupportedModel(f"The model cannot be tampered with ({reason}); use another attack.") from error

@@ -15,7 +15,8 @@ from leakgauge.attacks.malicious.blank_head import head_inputs, head_labels
 from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import ImageShape, ModelState, Outcome, ParamTree, Reconstruction
+from leakgauge.space import InputSpace
+from leakgauge.types import ModelState, Outcome, ParamTree, Reconstruction
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,11 @@ class ConcatenatedInput(MaliciousAttack):
     blank_head: bool = True
     server: ClassVar[str] = "connects the image to the classifier"
 
-    def rebuild(self, learner: Learner, state: ModelState, image_shape: ImageShape) -> tuple[nn.Module, ModelState]:
-        head, tensors = head_tensors(learner, state, image_shape)
+    def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
+        head, tensors = head_tensors(learner, state, space)
         weight = tensors.pop(f"{head}.weight")
         bias = tensors.pop(f"{head}.bias", weight.new_zeros(len(weight)))
-        weight = torch.cat((weight, weight.new_zeros(len(weight), int(torch.Size(image_shape).numel()))), dim=1)
+        weight = torch.cat((weight, weight.new_zeros(len(weight), int(torch.Size(space.shape).numel()))), dim=1)
         if self.blank_head:
             weight, bias = torch.zeros_like(weight), torch.zeros_like(bias)
         body = learner.in_mode(learner.mode).module
@@ -55,11 +56,11 @@ class ConcatenatedInput(MaliciousAttack):
         blank = self.blank_head and observation.labels is None
         labels = head_labels(bias, num_examples) if blank else restored_labels(observation, IDLG(), generator=generator)
         assert labels is not None  # a classifier with a bias gives them away
-        pixels = int(torch.Size(observation.image_shape).numel())
+        pixels = int(torch.Size(observation.space.shape).numel())
         found = head_inputs(weight[:, -pixels:], bias, labels, num_examples)
         if isinstance(found, str):
             return not_applicable(found)
-        return Reconstruction(found.view(-1, *observation.image_shape).clamp(0, 1), labels, Outcome.SOLVED)
+        return Reconstruction(found.view(-1, *observation.space.shape).clamp(0, 1), labels, Outcome.SOLVED)
 
 
 class Concatenated(nn.Module):

@@ -16,7 +16,8 @@ from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import ImageShape, ModelState, Outcome, Reconstruction
+from leakgauge.space import InputSpace
+from leakgauge.types import ModelState, Outcome, Reconstruction
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class FrontLayer(MaliciousAttack):
         if self.bins < 1 or not abs(self.mean) < float("inf") or not 0 < self.spread < float("inf"):
             raise InvalidCase(f"FrontLayer needs bins >= 1, a finite mean and a finite spread > 0, got {self}.")
 
-    def rebuild(self, learner: Learner, state: ModelState, image_shape: ImageShape) -> tuple[nn.Module, ModelState]:
-        pixels = int(torch.Size(image_shape).numel())
+    def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
+        pixels = int(torch.Size(space.shape).numel())
         edges = self._edges().to(state.device, state.dtype)
         honest = under("model", state)
         layers = {
@@ -66,7 +67,7 @@ class FrontLayer(MaliciousAttack):
         if len(chosen) == 0:
             return not_applicable("the bias update of the layer in front is zero")
         above = torch.cat((weight[1:], weight.new_zeros(1, weight.shape[1])))
-        images = ((weight[chosen] - above[chosen]) / held[chosen, None]).view(-1, *observation.image_shape).clamp(0, 1)
+        images = ((weight[chosen] - above[chosen]) / held[chosen, None]).view(-1, *observation.space.shape).clamp(0, 1)
         facts: dict[str, str | int | float] = {"bins": self.bins, "bins that held images": int(occupied.sum())}
         return Reconstruction(
             images, restored_labels(observation, IDLG(), generator=generator), Outcome.SOLVED, facts=facts

@@ -19,7 +19,8 @@ from leakgauge.errors import UnsupportedModel
 from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.types import ImageShape, ModelState, Outcome, Reconstruction
+from leakgauge.space import InputSpace
+from leakgauge.types import ModelState, Outcome, Reconstruction
 
 # Where every activation of the catalogue is strictly increasing and not yet flat.
 _LOWEST, _RANGE = 0.5, 1.0
@@ -38,23 +39,23 @@ class IdentityConvolutions(MaliciousAttack):
 
     server: ClassVar[str] = "keeps the architecture but sets the convolutions to the identity"
 
-    def rebuild(self, learner: Learner, state: ModelState, image_shape: ImageShape) -> tuple[nn.Module, ModelState]:
+    def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
         if learner.mode == "train" and learner.batch_norm_layers():
             raise UnsupportedModel(
                 "BatchNorm in train mode rescales the image by statistics the server does not know; use mode eval."
             )
         try:
-            return learner.module, self._parameters(learner.without_dropout(), state, image_shape, spare=True)
+            return learner.module, self._parameters(learner.without_dropout(), state, space, spare=True)
         except UnsupportedModel:
             # Where the model branches, the branches would sort the pixels differently.
-            return learner.module, self._parameters(learner.without_dropout(), state, image_shape, spare=False)
+            return learner.module, self._parameters(learner.without_dropout(), state, space, spare=False)
 
     def read(self, observation: UpdateObservation, *, generator: Generator, progress: Progress) -> Reconstruction:
         del progress
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
-        learner, state, shape = observation.learner, observation.state, observation.image_shape
-        layer = _receiver(learner, state, shape)
-        blank = _is_classifier(learner, state, shape, layer)
+        learner, state, shape = observation.learner, observation.state, observation.space.shape
+        layer = _receiver(learner, state, observation.space)
+        blank = _is_classifier(learner, state, observation.space, layer)
         if num_examples > 1 and not blank:
             return not_applicable(f"the update of {layer!r} mixes several images")
         weight, bias = observation.update.params[f"{layer}.weight"], observation.update.params[f"{layer}.bias"]
@@ -72,20 +73,20 @@ class IdentityConvolutions(MaliciousAttack):
         }
         return Reconstruction(decoder.images(found).clamp(0, 1), labels, Outcome.SOLVED, facts=facts)
 
-    def _parameters(self, learner: Learner, state: ModelState, image_shape: ImageShape, *, spare: bool) -> ModelState:
-        state = _transparent(learner, state, image_shape, spare=spare)
-        layer = _receiver(learner, state, image_shape)
-        if _is_classifier(learner, state, image_shape, layer):
+    def _parameters(self, learner: Learner, state: ModelState, space: InputSpace, *, spare: bool) -> ModelState:
+        state = _transparent(learner, state, space, spare=spare)
+        layer = _receiver(learner, state, space)
+        if _is_classifier(learner, state, space, layer):
             blank = {name: torch.zeros_like(state.params[name]) for name in (f"{layer}.weight", f"{layer}.bias")}
             state = changed(state, blank)
-        pixel_decoder(learner, state, image_shape, layer)  # refuses where the image does not arrive
+        pixel_decoder(learner, state, space.shape, layer)  # refuses where the image does not arrive
         return state
 
 
-def _transparent(learner: Learner, state: ModelState, image_shape: ImageShape, *, spare: bool) -> ModelState:
+def _transparent(learner: Learner, state: ModelState, space: InputSpace, *, spare: bool) -> ModelState:
     """The state whose convolutions and BatchNorm layers carry the image, set one after another as they are run."""
-    channels = image_shape[0]
-    ends = torch.zeros(2, *image_shape, dtype=state.dtype, device=state.device)
+    channels = space.shape[0]
+    ends = torch.zeros(2, *space.shape, dtype=state.dtype, device=state.device)
     ends[1] = 1.0
     with torch.no_grad():
         order = [name for name in learner.layer_inputs(state, ends, nn.Module) if _carries(learner, name)]
@@ -170,9 +171,9 @@ def _taps(
     return taps
 
 
-def _receiver(learner: Learner, state: ModelState, image_shape: ImageShape) -> str:
+def _receiver(learner: Learner, state: ModelState, space: InputSpace) -> str:
     """The biased linear layer that receives the features."""
-    probe = torch.zeros(1, *image_shape, dtype=state.dtype, device=state.device)
+    probe = torch.zeros(1, *space.shape, dtype=state.dtype, device=state.device)
     with torch.no_grad():
         inputs = learner.layer_inputs(state, probe, nn.Linear)
     name = next(iter(inputs), None)
@@ -181,9 +182,9 @@ def _receiver(learner: Learner, state: ModelState, image_shape: ImageShape) -> s
     return name
 
 
-def _is_classifier(learner: Learner, state: ModelState, image_shape: ImageShape, layer: str) -> bool:
+def _is_classifier(learner: Learner, state: ModelState, space: InputSpace, layer: str) -> bool:
     try:
-        return learner.classifier(state, image_shape) == layer
+        return learner.classifier(state, space.probe(2, state)) == layer
     except UnsupportedModel:
         return False
 

@@ -15,7 +15,8 @@ from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.types import ImageShape, ModelState, Reconstruction
+from leakgauge.space import InputSpace
+from leakgauge.types import ModelState, Reconstruction
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,9 @@ class LabelFlip(MaliciousAttack):
         if self.classes is not None and (len(set(self.classes)) != 2 or len(self.classes) != 2):
             raise InvalidCase(f"LabelFlip swaps two different classes, got {self.classes}; name two, or None for all.")
 
-    def rebuild(self, learner: Learner, state: ModelState, image_shape: ImageShape) -> tuple[nn.Module, ModelState]:
-        _, tensors = head_tensors(learner, state, image_shape)
-        order = self._order(learner.num_classes(state, image_shape))
+    def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
+        _, tensors = head_tensors(learner, state, space)
+        order = self._order(learner.num_classes(state, space.probe(2, state)))
         return learner.module, changed(state, {name: tensor[order] for name, tensor in tensors.items()})
 
     def read(self, observation: UpdateObservation, *, generator: Generator, progress: Progress) -> Reconstruction:

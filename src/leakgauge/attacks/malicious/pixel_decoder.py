@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.learner import Learner
-from leakgauge.types import ImageShape, ModelState
+from leakgauge.types import ModelState, Shape
 
 _LEVELS = 65
 
@@ -23,26 +23,26 @@ class PixelDecoder(NamedTuple):
     """c h w levels, increasing."""
     rows: Tensor
     columns: Tensor
-    image_shape: ImageShape
+    shape: Shape
 
     def images(self, features: Tensor) -> Tensor:
         """The images behind the features n f, interpolated between the places that arrive."""
         small = _levels(self.curves, features[:, self.features])
-        _, height, width = self.image_shape
+        _, height, width = self.shape
         return _interpolation(self.rows, height) @ small @ _interpolation(self.columns, width).mT
 
 
-def pixel_decoder(learner: Learner, state: ModelState, image_shape: ImageShape, layer: str) -> PixelDecoder:
+def pixel_decoder(learner: Learner, state: ModelState, shape: Shape, layer: str) -> PixelDecoder:
     """The decoder of what flows into ``layer``; refuses where too little of the image does.
 
     Grey images give each feature's curve; ramps, inverted by it, tell its place, and single colours its channel.
     """
-    channels, height, width = image_shape
+    channels, height, width = shape
 
     def shown(image: Tensor) -> Tensor:
         # One at a time: grey levels of a large image would not fit into memory together.
         with torch.no_grad():
-            inputs = learner.layer_inputs(state, image.expand(1, *image_shape), nn.Linear)
+            inputs = learner.layer_inputs(state, image.expand(1, *shape), nn.Linear)
         return inputs[layer][0]
 
     def greys(levels: int) -> Tensor:
@@ -79,7 +79,7 @@ def pixel_decoder(learner: Learner, state: ModelState, image_shape: ImageShape, 
     features[colours.argmax(dim=0), row, column] = torch.arange(len(moving), device=moving.device)
     if bool((features < 0).any()):
         raise UnsupportedModel(f"Parts of the image do not arrive at the layer {layer!r}; use another attack.")
-    return PixelDecoder(moving[features], curves[features], rows, columns, image_shape)
+    return PixelDecoder(moving[features], curves[features], rows, columns, shape)
 
 
 def _ramp(steps: int, state: ModelState) -> Tensor:

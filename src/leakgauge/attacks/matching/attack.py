@@ -61,7 +61,7 @@ class GradientMatching(SteppedAttack):
         unknowns = Unknowns(
             coordinates or self.parametrisation.bind(seen, len(first.labels)),
             len(first.labels),
-            seen.image_shape,
+            seen.space.shape,
             first.labels.shape[1] if isinstance(self.labels, FreeLabels) and seen.labels is None else None,
             isinstance(first.client(), StraightLine),
         )
@@ -87,7 +87,7 @@ class GradientMatching(SteppedAttack):
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         labels = observation.labels
         if labels is None and isinstance(self.labels, FreeLabels):
-            classes = observation.learner.num_classes(observation.state, observation.image_shape)
+            classes = observation.learner.num_classes(observation.state, observation.probe)
             labels = torch.full((num_examples, classes), 1 / classes).to(next(iter(observed.values())))
         elif labels is None:
             rule: LabelAttack = known(self.labels, "labels", needed_by=self)  # type: ignore[assignment]

@@ -114,7 +114,7 @@ def understood(client: LocalUpdate | None) -> bool:
 def family_of(observation: UpdateObservation) -> Family:
     """Smooth when the engine knows every layer and none of them switches; what it does not know may."""
     state = observation.state
-    images = torch.zeros(2, *observation.image_shape, dtype=state.dtype, device=state.device)
+    images = torch.zeros(2, *observation.space.shape, dtype=state.dtype, device=state.device)
     try:
         network = trace(observation.learner, state, images)
     except UnsupportedModel:

@@ -124,7 +124,7 @@ class Trains:
         test = Batch(test.inputs.to(device), test.labels.to(device))
         module = build(
             work.model,
-            data.image_shape,
+            data.space.shape,
             data.num_classes,
             seed=seed,
             normalisation=Normalisation.of(data.train.inputs[:_REFERENCE]),

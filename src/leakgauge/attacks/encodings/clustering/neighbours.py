@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks.encodings.algebra.alternation import alternate, residuals
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 _POOR = 4.0
 """How many times the typical error of a pixel counts as poor."""
@@ -16,7 +16,7 @@ _EXACT = 1e-12
 _SWEEPS, _STEPS = 3, 10
 
 
-def repaired(mixing: Tensor, sizes: Tensor, pictures: Tensor, shape: ImageShape, *, variances: Tensor) -> Tensor:
+def repaired(mixing: Tensor, sizes: Tensor, pictures: Tensor, shape: Shape, *, variances: Tensor) -> Tensor:
     """Pictures n x d in which no poor pixel would be explained better from where one of its neighbours ended.
 
     Neighbours are alike up to the one open sign, which the sizes do not see, so that a start next door is a good one.

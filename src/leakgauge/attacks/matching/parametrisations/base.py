@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Generator, Tensor
 
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 Box = tuple[float | Tensor, float | Tensor]
 """Bounds of the free variables, the same for all or one for each."""
@@ -26,7 +26,7 @@ class Coordinates(Protocol):
     @property
     def facts(self) -> Facts: ...
 
-    def start(self, restarts: int, num_examples: int, image_shape: ImageShape, *, generator: Generator) -> Tensor:
+    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
         """Free variables, one row per restart."""
 
     def decode(self, variables: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.matching.parametrisations.base import Box, Coordinates, Facts
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Pixels:
     def facts(self) -> Facts:
         return {}
 
-    def start(self, restarts: int, num_examples: int, image_shape: ImageShape, *, generator: Generator) -> Tensor:
-        noise = torch.randn(restarts, num_examples, *image_shape, generator=generator)
+    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
+        noise = torch.randn(restarts, num_examples, *shape, generator=generator)
         return (self.mean + self.spread * noise).clamp(0, 1)
 
     def decode(self, variables: Tensor) -> Tensor:
@@ -49,6 +49,6 @@ class GivenPixels(Pixels):
 
     images: Tensor = field(default_factory=lambda: torch.empty(0), kw_only=True)
 
-    def start(self, restarts: int, num_examples: int, image_shape: ImageShape, *, generator: Generator) -> Tensor:
-        del num_examples, image_shape, generator
+    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
+        del num_examples, shape, generator
         return self.images[:restarts].clone()

@@ -16,7 +16,7 @@ from leakgauge.factories import cause, import_factory
 from leakgauge.files import read_tensors
 from leakgauge.generative import DCGAN, read_generator
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,18 @@ class TrainedGenerator:
                 "A generator of your own needs the file of its weights and the length of its latents; give both."
             )
 
-    def load(self, image_shape: ImageShape, like: Tensor) -> LoadedGenerator:
+    def load(self, shape: Shape, like: Tensor) -> LoadedGenerator:
         """Ready for images of this shape, on the device and in the precision of ``like``."""
-        module, latent = self._module(image_shape)
+        module, latent = self._module(shape)
         module = module.to(device=like.device, dtype=like.dtype).eval().requires_grad_(False)
         stages = tuple(module) if isinstance(module, nn.Sequential) else (module,)
         loaded = LoadedGenerator(stages, latent, self.signed, self._facts())
-        self._check(loaded, image_shape, like)
+        self._check(loaded, shape, like)
         return loaded
 
-    def _module(self, image_shape: ImageShape) -> tuple[nn.Module, int]:
+    def _module(self, shape: Shape) -> tuple[nn.Module, int]:
         if self.file is None:
-            network = DCGAN(image_shape)
+            network = DCGAN(shape)
             return network.generator(seed=0), network.latent
         if self.factory is None:
             module, network = read_generator(Path(self.file))
@@ -67,7 +67,7 @@ class TrainedGenerator:
         assert self.latent is not None
         return own, self.latent
 
-    def _check(self, loaded: LoadedGenerator, image_shape: ImageShape, like: Tensor) -> None:
+    def _check(self, loaded: LoadedGenerator, shape: Shape, like: Tensor) -> None:
         try:
             with torch.no_grad():
                 made = tuple(loaded.images(like.new_zeros(1, loaded.latent)).shape[1:])
@@ -75,10 +75,8 @@ class TrainedGenerator:
             raise InvalidCase(
                 f"The generator cannot be run on latents of length {loaded.latent} ({cause(error)}); correct `latent`."
             ) from error
-        if made != image_shape:
-            raise InvalidCase(
-                f"The generator makes images {made}, the client's are {image_shape}; train one for that size."
-            )
+        if made != shape:
+            raise InvalidCase(f"The generator makes images {made}, the client's are {shape}; train one for that size.")
 
     def _facts(self) -> Facts:
         if self.file is None:
@@ -133,7 +131,7 @@ class GeneratorLatent:
     def bind(self, observation: UpdateObservation, num_examples: int) -> LatentsOfOne:
         del num_examples
         like = next(iter(observation.state.params.values()))
-        return LatentsOfOne(self.generator.load(observation.image_shape, like))
+        return LatentsOfOne(self.generator.load(observation.space.shape, like))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +150,8 @@ class LatentsOfOne:
     def facts(self) -> Facts:
         return self.generator.facts
 
-    def start(self, restarts: int, num_examples: int, image_shape: ImageShape, *, generator: Generator) -> Tensor:
-        del image_shape
+    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
+        del shape
         return torch.randn(restarts, num_examples, self.generator.latent, generator=generator)
 
     def features(self, variables: Tensor) -> Tensor:
@@ -214,8 +212,8 @@ class FeaturesOfOne(LatentsOfOne):
     def stage(self) -> int:
         return self.place
 
-    def start(self, restarts: int, num_examples: int, image_shape: ImageShape, *, generator: Generator) -> Tensor:
-        del num_examples, image_shape, generator
+    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
+        del num_examples, shape, generator
         return self.centre[:restarts].clone()
 
     def features(self, variables: Tensor) -> Tensor:
@@ -251,8 +249,8 @@ class WeightsPerImageOfOne:
     def facts(self) -> Facts:
         return self.generator.facts
 
-    def start(self, restarts: int, num_examples: int, image_shape: ImageShape, *, generator: Generator) -> Tensor:
-        del image_shape, generator
+    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
+        del shape, generator
         flat = torch.cat([tensor.flatten() for tensor in self.generator.weights().values()])
         return flat.repeat(restarts, num_examples, 1)
 

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from leakgauge.errors import InvalidCase
 from leakgauge.generative.sizes import doublings, first_grid
 from leakgauge.randomness import seeded
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 Upsampling = Literal["nearest", "bilinear", "transposed"]
 Normalisation = Literal["spectral", "pixel", "none"]
@@ -73,9 +73,9 @@ class UntrainedGenerator:
                     f"UntrainedGenerator has no {name} {getattr(self, name)!r}; choose from {', '.join(options)}."
                 )
 
-    def weights(self, image_shape: ImageShape) -> dict[str, Weight]:
+    def weights(self, shape: Shape) -> dict[str, Weight]:
         """Every tensor of the network, in the order of the flat vector."""
-        grid = first_grid(image_shape)
+        grid = first_grid(shape)
         area = grid[0] * grid[1]
         found = {
             "first.weight": Weight((self.latent, self.channels, *grid), self.channels * area),
@@ -83,7 +83,7 @@ class UntrainedGenerator:
             **_normalised("first", self.channels),
         }
         incoming = self.channels
-        for stage in range(doublings(image_shape) + 1):
+        for stage in range(doublings(shape) + 1):
             outgoing = self._width(stage)
             if stage and self.upsampling == "transposed":
                 found[f"{stage}.up.weight"] = Weight((incoming, incoming, 4, 4), incoming * 16)
@@ -94,32 +94,32 @@ class UntrainedGenerator:
                 found[f"{name}.bias"] = Weight((outgoing,), incoming * 9)
                 found |= _normalised(name, outgoing)
                 incoming = outgoing
-        found["last.weight"] = Weight((image_shape[0], incoming, 1, 1), incoming)
-        found["last.bias"] = Weight((image_shape[0],), incoming)
+        found["last.weight"] = Weight((shape[0], incoming, 1, 1), incoming)
+        found["last.bias"] = Weight((shape[0],), incoming)
         return found
 
-    def size(self, image_shape: ImageShape) -> int:
+    def size(self, shape: Shape) -> int:
         """How many weights there are.
 
         >>> UntrainedGenerator(channels=32).size((3, 32, 32))
         140227
         """
-        return sum(math.prod(weight.shape) for weight in self.weights(image_shape).values())
+        return sum(math.prod(weight.shape) for weight in self.weights(shape).values())
 
-    def exceeding(self, bound: int, image_shape: ImageShape) -> UntrainedGenerator:
+    def exceeding(self, bound: int, shape: Shape) -> UntrainedGenerator:
         """With 32 channels, doubled until there are more weights than ``bound``."""
         network = replace(self, channels=_NARROWEST)
-        while network.size(image_shape) <= bound:
+        while network.size(shape) <= bound:
             network = replace(network, channels=2 * network.channels)
         return network
 
-    def start(self, rows: int, image_shape: ImageShape, *, generator: Generator) -> Tensor:
+    def start(self, rows: int, shape: Shape, *, generator: Generator) -> Tensor:
         """Untrained weights, one flat vector per row."""
-        parts = [self._drawn(rows, weight, generator) for weight in self.weights(image_shape).values()]
+        parts = [self._drawn(rows, weight, generator) for weight in self.weights(shape).values()]
         return torch.cat([part.flatten(1) for part in parts], dim=1)
 
-    def at(self, image_shape: ImageShape, *, checkpointed: bool = False) -> Forward:
-        return Forward(self, image_shape, checkpointed)
+    def at(self, shape: Shape, *, checkpointed: bool = False) -> Forward:
+        return Forward(self, shape, checkpointed)
 
     def _drawn(self, rows: int, weight: Weight, generator: Generator) -> Tensor:
         shape = (rows, *weight.shape)
@@ -151,13 +151,13 @@ class Forward:
     """
 
     network: UntrainedGenerator
-    image_shape: ImageShape
+    shape: Shape
     checkpointed: bool = False
 
     def __call__(self, flat: Tensor, latent: Tensor) -> Tensor:
         weights = self.split(flat)
         features = self._run(self._first, weights, "first", latent)
-        for stage in range(doublings(self.image_shape) + 1):
+        for stage in range(doublings(self.shape) + 1):
             features = self._run(partial(self._block, stage), weights, f"{stage}.", features)
         # Cut before the last layer, which works pixel by pixel.
         pixels = conv2d(self._cut(features), weights["last.weight"], weights["last.bias"])
@@ -172,7 +172,7 @@ class Forward:
 
     @cached_property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: weight.shape for name, weight in self.network.weights(self.image_shape).items()}
+        return {name: weight.shape for name, weight in self.network.weights(self.shape).items()}
 
     def _run(self, part: Callable[..., Tensor], weights: Mapping[str, Tensor], prefix: str, features: Tensor) -> Tensor:
         own = {name: tensor for name, tensor in weights.items() if name.startswith(prefix)}
@@ -208,7 +208,7 @@ class Forward:
         return interpolate(features, scale_factor=2, mode="nearest")
 
     def _cut(self, features: Tensor) -> Tensor:
-        _, height, width = self.image_shape
+        _, height, width = self.shape
         top, left = (features.shape[2] - height) // 2, (features.shape[3] - width) // 2
         return features[:, :, top : top + height, left : left + width]
 

@@ -15,11 +15,11 @@ from leakgauge.attacks.matching.parametrisations.generators.untrained import For
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
-from leakgauge.types import ImageShape
+from leakgauge.types import Shape
 
 
 def _of_pixels(observation: UpdateObservation, num_examples: int) -> int:
-    _, height, width = observation.image_shape
+    _, height, width = observation.space.shape
     return 4 * num_examples * height * width
 
 
@@ -52,7 +52,7 @@ class GeneratorWeights:
             )
 
     def bind(self, observation: UpdateObservation, num_examples: int) -> WeightsOfOne:
-        shape = observation.image_shape
+        shape = observation.space.shape
         if isinstance(self.width, str):
             network = self.network.exceeding(WIDTH_RULES[self.width](observation, num_examples), shape)
         else:
@@ -72,11 +72,11 @@ class WeightsOfOne:
     @cached_property
     def facts(self) -> Facts:
         network = self.forward.network
-        return {"channels": network.channels, "variables": network.size(self.forward.image_shape)}
+        return {"channels": network.channels, "variables": network.size(self.forward.shape)}
 
-    def start(self, restarts: int, num_examples: int, image_shape: ImageShape, *, generator: Generator) -> Tensor:
+    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
         del num_examples
-        return self.forward.network.start(restarts, image_shape, generator=generator)
+        return self.forward.network.start(restarts, shape, generator=generator)
 
     def decode(self, variables: Tensor) -> Tensor:
         latent = self.latent.to(variables)
