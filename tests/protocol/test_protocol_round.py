@@ -163,7 +163,7 @@ def field_is_hidden(fact: str, seen: UpdateObservation, defended: Transformed) -
     return {
         "model": seen.learner is None or seen.state is None,
         "update": seen.update is None,
-        "space": seen.space is None,
+        "image shape": seen.space is None,
         "batch size": seen.num_examples is None,
         "labels": seen.labels is None,
         "local hyper-parameters": seen.local_update is None,
