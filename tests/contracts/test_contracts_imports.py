@@ -1,8 +1,9 @@
-"""The import direction, read off the source: nothing in attacks/ can see the truth."""
+"""The import direction, read off the source: it is stated once, in pyproject.toml, and nothing else may disagree."""
 
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,19 +11,14 @@ import pytest
 
 import leakgauge
 
-PACKAGE = Path(leakgauge.__file__).parent
-# types <- params <- {protocol | generative} <- encryption <- {defences | attacks | metrics | models | data} <- ...
-FOUNDATION = {"types", "params", "errors", "files", "randomness", "structural_similarity", "version"}
-ALLOWED = {
-    "protocol": FOUNDATION | {"protocol"},
-    "encryption": FOUNDATION | {"protocol", "encryption"},
-    "generative": FOUNDATION | {"generative", "threads"},
-    "attacks": FOUNDATION | {"protocol", "generative", "encryption", "factories", "attacks"},
-    "defences": FOUNDATION | {"protocol", "encryption", "defences"},
-    "metrics": FOUNDATION | {"protocol", "metrics"},
-    "data": FOUNDATION | {"protocol", "data"},
-    "models": FOUNDATION | {"protocol", "models"},
-}
+ROOT, PACKAGE = Path(__file__).parents[2], Path(leakgauge.__file__).parent
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+(TRUTH,) = (one for one in CONTRACTS if one["type"] == "forbidden")
+(ORDER,) = (one for one in CONTRACTS if one["type"] == "layers")
+LAYERS = [[room.strip().removeprefix("leakgauge.") for room in layer.split("|")] for layer in ORDER["layers"]]
+RANK = {room: rank for rank, layer in enumerate(LAYERS) for room in layer}
+BY_NAME = PACKAGE / "factories.py"
+"""The one file that imports by name: a user's own model."""
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -36,24 +32,36 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            assert name not in ("__import__", "import_module"), f"{path} imports by name"
+            assert path == BY_NAME or name not in ("__import__", "import_module"), f"{path} imports by name"
 
 
-FILES = [path for folder in ALLOWED for path in sorted((PACKAGE / folder).rglob("*.py"))]
+def files(room: str) -> list[Path]:
+    return [PACKAGE / f"{room}.py"] if (PACKAGE / f"{room}.py").is_file() else sorted((PACKAGE / room).rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=[path.relative_to(PACKAGE).as_posix() for path in FILES])
-def test_a_file_imports_only_what_lies_below_it(path):
-    layer = path.relative_to(PACKAGE).parts[0]
-    parts = {name.split(".")[1] for name in imported(path) if name.startswith("leakgauge.")}
-    assert parts <= ALLOWED[layer]
-    assert "leakgauge" not in set(imported(path))
+def test_every_room_has_its_place_in_the_order():
+    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert rooms - {"__init__", "__main__"} == RANK.keys()
+
+
+@pytest.mark.parametrize("room", [room for layer in LAYERS[LAYERS.index(["catalogue"]) :] for room in layer])
+def test_a_file_imports_only_what_lies_below_it(room):
+    for path in files(room):
+        names = {name for name in imported(path) if name.startswith("leakgauge.")}
+        assert "leakgauge" not in set(imported(path)), path
+        for other in {name.split(".")[1] for name in names} - {room}:
+            assert RANK[other] > RANK[room], f"{path} imports {other}"
 
 
 def test_no_attack_can_reach_the_truth():
-    for path in (PACKAGE / "attacks").rglob("*.py"):
-        for name in imported(path):
-            assert not name.startswith(tuple(f"leakgauge.{part}" for part in ("data", "defences", "metrics", "audit")))
+    hidden = tuple(TRUTH["forbidden_modules"])
+    assert {"leakgauge.data", "leakgauge.defences", "leakgauge.metrics", "leakgauge.audit"} <= set(hidden)
+    assert all(not name.startswith(hidden) for path in files("attacks") for name in imported(path))
+
+
+def test_the_architecture_tells_the_order_that_is_checked():
+    told = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert "\n".join("    " + " | ".join(layer) for layer in LAYERS) in told
 
 
 def test_the_reader_of_imports_sees_every_form(tmp_path):

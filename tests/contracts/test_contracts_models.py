@@ -13,6 +13,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 import leakgauge.models
+from leakgauge.catalogue import MODELS
 from leakgauge.models import (
     MLP,
     VGG,
@@ -23,6 +24,7 @@ from leakgauge.models import (
     ModelFactory,
     Normalisation,
     Plain,
+    Precode,
     ResNet,
     build,
     fcn3,
@@ -59,6 +61,11 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def test_every_kind_of_model_in_the_catalogue_is_among_those_tested_here():
+    tested = {type(factory) for factory in SMALL} | {Precode}  # its bottleneck draws; see tests/models
+    assert {type(make()) for make in MODELS.values()} == tested
 
 
 @every_model
