@@ -7,6 +7,9 @@ from typing import Any
 
 from leakgauge.attacks.adaptive import adaptive
 from leakgauge.attacks.analytic import FullyConnected, LinearLayer
+from leakgauge.attacks.encodings.clustering.attack import Clustering
+from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
+from leakgauge.attacks.encodings.search.removal import AlignedRemoval, PublicRemoval
 from leakgauge.attacks.labels import (
     IDLG,
     ILRG,
@@ -117,6 +120,15 @@ ATTACKS: Table = {
     "label_flip": LabelFlip,
 }
 
+ENCODING_ATTACKS: Table = {
+    "clustering": Clustering,
+    "published": PublishedRecipe,
+    "public": PublicRemoval,
+    "aligned": AlignedRemoval,
+}
+"""``clustering`` and ``published`` restore the private images from many encodings and their labels; ``public`` names
+the public images in each encoding and takes them out, ``aligned`` does so where they were cropped and mirrored."""
+
 DEFENCES: Table = {
     "none": NoDefence,
     "pruning": Pruning,
@@ -173,6 +185,7 @@ METRICS: Table = {
 
 CATALOGUE: Mapping[str, Table] = {
     "attacks": ATTACKS,
+    "encoding_attacks": ENCODING_ATTACKS,
     "defences": DEFENCES,
     "schemes": SCHEMES,
     "local_updates": LOCAL_UPDATES,

@@ -103,11 +103,29 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
+class Decoding:
+    """What an attack on t encodings found beside n images: how the ones hold the others.
+
+    ``coefficients`` t x n are of the images returned, or t x m of the ``public`` images that it names in each encoding.
+    ``shown`` is the encoding that stands beside each image, ``demasked`` the same with the signs the attack believes.
+    """
+
+    coefficients: Tensor
+    shown: Tensor
+    demasked: Tensor
+    public: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Reconstruction:
-    """What an attack returned. ``None`` means not attempted; ``facts`` says how it got there (route, steps)."""
+    """What an attack returned. ``None`` means not attempted; ``facts`` says how it got there (route, steps).
+
+    ``decoding`` is there for attacks on encodings.
+    """
 
     inputs: Tensor | None
     labels: Tensor | None
     outcome: Outcome
     loss_trace: Tensor | None = None
     facts: Mapping[str, str | int | float] = field(default_factory=dict)
+    decoding: Decoding | None = None

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Generator, Tensor
 
-from leakgauge.attacks.encodings.algebra.alternation import expected
-from leakgauge.attacks.encodings.algebra.whitening import Laplacian, centred, uncentred
-from leakgauge.attacks.encodings.clustering.attack import Clustering, Unmixed
-from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
-from leakgauge.attacks.encodings.search.crops import AlignedSearch
-from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.encodings.search.pursuit import PublicPursuit, Pursuit, remainder
-from leakgauge.attacks.encodings.search.statistics import Correlation
-from leakgauge.attacks.encodings.views import AsPublished, Squares
+from leakgauge.attacks.encodings.base import EncodingAttack
+from leakgauge.catalogue import ENCODING_ATTACKS
 from leakgauge.encodings.challenge import SECRET, read_challenge
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.errors import InvalidCase, InvalidFile
@@ -32,7 +24,6 @@ from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
 from leakgauge.protocol.encoding import Mixing
 from leakgauge.protocol.threat_model import Fact
 
-_STRAIGHT = "assumed: images enter encodings uncropped and unmirrored"
 _NO_AUXILIARY = "none: clustering then takes what looks more like a photograph, and all images may be negatives"
 
 
@@ -67,9 +58,6 @@ class Recovered:
         return kept | {name: tensor for name, tensor in more.items() if tensor is not None}
 
 
-Attack = Callable[[EncodingObservation, Generator, Progress], Recovered]
-
-
 def read_published(source: Path, scheme: Scheme) -> EncodingObservation:
     """What an attacker sees of a challenge's folder, or of a file of encodings that were made by a scheme."""
     if source.is_dir():
@@ -86,13 +74,31 @@ def read_published(source: Path, scheme: Scheme) -> EncodingObservation:
 def recover(
     name: str, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
 ) -> Recovered:
-    """Run one of `ATTACKS`."""
-    if name not in ATTACKS:
-        raise InvalidCase(f"There is no attack {name!r} on encodings; choose from {', '.join(ATTACKS)}.")
-    return ATTACKS[name](observation, generator, progress)
+    """Run one of `ENCODING_ATTACKS`."""
+    if name not in ENCODING_ATTACKS:
+        raise InvalidCase(f"There is no attack {name!r} on encodings; choose from {', '.join(ENCODING_ATTACKS)}.")
+    attack: EncodingAttack = ENCODING_ATTACKS[name]()
+    begun = time.perf_counter()
+    found = attack(observation, generator=generator, progress=progress)
+    seconds = time.perf_counter() - begun
+    decoding = found.decoding
+    assert found.inputs is not None
+    assert decoding is not None
+    return Recovered(
+        repr(attack),
+        found.inputs,
+        observation.encoded.images[decoding.shown],
+        decoding.demasked,
+        decoding.coefficients,
+        ledger_of(observation, attack.alignment),
+        seconds,
+        found.facts,
+        found.labels,
+        decoding.public,
+    )
 
 
-def ledger_of(observation: EncodingObservation, alignment: str = _STRAIGHT) -> tuple[Fact, ...]:
+def ledger_of(observation: EncodingObservation, alignment: str = "") -> tuple[Fact, ...]:
     """Everything that an attacker was given, and what was kept."""
     seen, shape = observation, tuple(observation.encoded.images.shape[1:])
     counts = None if seen.class_counts is None else seen.class_counts.tolist()
@@ -156,95 +162,6 @@ def read_secret(secret: Path) -> tuple[Tensor, Mixing]:
     if not {"images", "coefficients", "indices"} <= set(tensors):
         raise InvalidFile(f"{secret / SECRET} is no secret of a challenge; make the challenge again.")
     return tensors["images"], Mixing(tensors["coefficients"], tensors["indices"])
-
-
-def _clustered(
-    attack: Clustering | PublishedRecipe, observation: EncodingObservation, generator: Generator, progress: Progress
-) -> Recovered:
-    begun = time.perf_counter()
-    found: Unmixed = attack.unmix(observation, generator=generator, progress=progress)
-    seconds = time.perf_counter() - begun
-    images, encodings = found.reconstruction.inputs, observation.encoded.images
-    assert images is not None
-    shown = found.coefficients.argmax(dim=0)
-    demasked = encodings[shown]
-    if observation.signed:
-        mixtures = found.coefficients[shown].to(images) @ centred(images).flatten(1)
-        sizes = centred(demasked).abs().flatten(1)
-        demasked = uncentred(expected(mixtures, sizes)).view_as(demasked)
-    return Recovered(
-        repr(attack),
-        images,
-        encodings[shown],
-        demasked,
-        found.coefficients,
-        ledger_of(observation),
-        seconds,
-        found.reconstruction.facts,
-        found.reconstruction.labels,
-    )
-
-
-def _named(observation: EncodingObservation, generator: Generator, progress: Progress) -> Recovered:
-    """Public images named and taken out; what is left of an encoding are its private ones."""
-    public, encodings = _public_of(observation), observation.encoded.images
-    begun = time.perf_counter()
-    attack: PhaseRetrieval | PublicPursuit
-    if observation.signed:
-        attack = PhaseRetrieval()
-        indices, coefficients, demasked, left = attack(observation, generator=generator, progress=progress)
-    else:
-        attack = PublicPursuit()
-        pursuit = attack(observation, generator=generator, progress=progress)
-        (indices, coefficients), demasked = pursuit, encodings
-        left = remainder(encodings, public, pursuit)
-    seconds = time.perf_counter() - begun
-    ledger = ledger_of(observation)
-    return Recovered(repr(attack), left, encodings, demasked, coefficients, ledger, seconds, named=indices)
-
-
-def _aligned(observation: EncodingObservation, generator: Generator, progress: Progress) -> Recovered:
-    """The same for public images that were cropped and mirrored at random: every alignment of each is tried.
-
-    Under a mask squares are compared, whose shares are lam^2, and the signs are those of what was found.
-    """
-    public, encodings = _public_of(observation), observation.encoded.images
-    begun = time.perf_counter()
-    members = observation.k - observation.private_per_encoding
-    attack = AlignedSearch(Correlation(Laplacian(), Squares() if observation.signed else AsPublished()), most=members)
-    indices = attack(observation, generator=generator, progress=progress).indices
-    sides = attack.statistic.fit(observation, generator=generator)
-    crops = attack.best_crops(encodings, public[indices], sides)
-    taken = sides.images(crops.flatten(0, 1)).unflatten(0, indices.shape).mT
-    shares = torch.linalg.lstsq(taken, sides.encodings(encodings)[:, :, None]).solution[:, :, 0].clamp_min(0)
-    demasked = encodings
-    if observation.signed:
-        shares = shares.sqrt()
-        mixtures = torch.einsum("qa,qad->qd", shares, centred(crops).flatten(2))
-        demasked = uncentred(expected(mixtures, centred(encodings).abs().flatten(1))).view_as(encodings)
-    rows = torch.arange(indices.numel()).view_as(indices)
-    left = remainder(demasked, crops.flatten(0, 1), Pursuit(rows, shares))
-    seconds, count = time.perf_counter() - begun, len(attack.cropping.places)
-    ledger = ledger_of(observation, f"of public images searched, {count} crops of each; assumed of private ones")
-    return Recovered(repr(attack), left, encodings, demasked, shares, ledger, seconds, named=indices)
-
-
-def _public_of(observation: EncodingObservation) -> Tensor:
-    if observation.public is None or observation.k == observation.private_per_encoding:
-        raise InvalidCase("There are no public images to name in these encodings; use the attack `clustering`.")
-    return observation.public
-
-
-ATTACKS: Mapping[str, Attack] = MappingProxyType(
-    {
-        "clustering": lambda *given: _clustered(Clustering(), *given),
-        "published": lambda *given: _clustered(PublishedRecipe(), *given),
-        "public": _named,
-        "aligned": _aligned,
-    }
-)
-"""``clustering`` and ``published`` restore the private images from many encodings and their labels; ``public`` names
-the public images in each encoding and takes them out, ``aligned`` does so where they were cropped and mirrored."""
 
 
 def _told(name: str, value: object, otherwise: str) -> Fact:

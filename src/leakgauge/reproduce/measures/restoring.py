@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import Whitened
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT
-from leakgauge.attacks.encodings.clustering.attack import Clustering, Unmixed
+from leakgauge.attacks.encodings.clustering.attack import Clustering
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
 from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.encodings.schemes import InsideDataset, Scheme
@@ -24,7 +24,7 @@ from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.measures.publication import Deployment, Pools, Publication, publish
 from leakgauge.reproduce.measures.recovery import Judge, Recovery
-from leakgauge.types import Batch
+from leakgauge.types import Batch, Reconstruction
 
 Knowledge = Literal["counts", "number", "labels", "mixing"]
 """Class counts; the number of private images alone; labels alone; or the very mixing, an upper bound."""
@@ -63,12 +63,12 @@ class Trial:
         deployment = DEPLOYMENTS[self.deployment]
         return publish(self.scheme, pools, self.private, seed=seed, copies=self.copies, deployment=deployment)
 
-    def attacked(self, publication: Publication, seed: int) -> Unmixed:
+    def attacked(self, publication: Publication, seed: int) -> Reconstruction:
         observation, generator = _told(publication, self.knows), seeded(seed, "clustering")
         if self.knows == "mixing" and isinstance(self.attack, Clustering):
             direct, start = replace(self.attack, rounds=0), _truth(publication).to(observation.encoded.images)
             return direct.from_assignment(observation, start, publication.private.labels, generator=generator)
-        return self.attack.unmix(observation, generator=generator)
+        return self.attack(observation, generator=generator)
 
 
 @dataclass(frozen=True)
@@ -108,26 +108,27 @@ def cluster_encodings(pools: Pools, trial: Trial, *, seed: int = 0, judge: Judge
     judge = judge or judge_among(pools.auxiliary)
     publication = trial.published(pools, seed)
     begun = time.process_time()
-    unmixed = trial.attacked(publication, seed)
+    found = trial.attacked(publication, seed)
     seconds = time.process_time() - begun
     # An attack on other encodings scored against these images, with the two exchanged, which costs no second attack.
     others = trial.published(replace(pools, private=_without(pools.private, publication.private)), seed)
-    estimates, facts = _paired(unmixed, publication), unmixed.reconstruction.facts
-    recall, precision = incidences(unmixed.coefficients, _truth(publication))
-    recall_null, precision_null = incidences(_reordered(unmixed.coefficients, seed), _truth(others))
+    assert found.decoding is not None
+    estimates, coefficients = _paired(found, publication), found.decoding.coefficients
+    recall, precision = incidences(coefficients, _truth(publication))
+    recall_null, precision_null = incidences(_reordered(coefficients, seed), _truth(others))
     row = ClusteringRow(
         trial,
         seed,
         seconds,
         recovery=judge(estimates, publication.private.inputs),
-        null=judge(_paired(unmixed, others), others.private.inputs),
+        null=judge(_paired(found, others), others.private.inputs),
         recall=recall,
         precision=precision,
         recall_null=recall_null,
         precision_null=precision_null,
-        found=int(facts["private images"]),
-        residual=float(facts["residual"]),
-        given=tuple(f"{name}: {value}" for name, value in facts.items() if isinstance(value, str))
+        found=int(found.facts["private images"]),
+        residual=float(found.facts["residual"]),
+        given=tuple(f"{name}: {value}" for name, value in found.facts.items() if isinstance(value, str))
         + (("mixing: given, an upper bound on leakage",) if trial.knows == "mixing" else ()),
     )
     return Clustered(row, publication.private.inputs, estimates)
@@ -178,7 +179,7 @@ def _truth(publication: Publication) -> Tensor:
     return kept.matrix(len(publication.private))
 
 
-def _paired(unmixed: Unmixed, publication: Publication) -> Tensor:
+def _paired(found: Reconstruction, publication: Publication) -> Tensor:
     """Estimates in the order of the originals, one for one; grey where the attack believed in fewer images."""
-    paired = align(unmixed.reconstruction, publication.private).reconstructions
+    paired = align(found, publication.private).reconstructions
     return torch.where(paired.isnan(), _GREY, paired).to(publication.private.inputs)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from leakgauge.attacks.encodings.algebra.whitening import HighPass, Laplacian, Normalised, Whitened
 from leakgauge.attacks.encodings.demasking.demasker import Demasker
+from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
 from leakgauge.attacks.encodings.search.fourth_moment import FourthMoment, whitened_squares
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.encodings.search.public_search import PublicImageAttack, PublicSearch
+from leakgauge.attacks.encodings.search.public_search import PublicSearch
 from leakgauge.attacks.encodings.search.pursuit import PublicPursuit
 from leakgauge.attacks.encodings.search.similarity import LearnedSimilarity, StructuralSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation, MatchedFilter

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
 from leakgauge.attacks.encodings.demasking.demasker import Demasker, DemaskerTraining
+from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.crops import Cropping
-from leakgauge.attacks.encodings.search.public_search import PublicImageAttack
 from leakgauge.attacks.encodings.views import AsPublished
 from leakgauge.data import Cifar10
 from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme

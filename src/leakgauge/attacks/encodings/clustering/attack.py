@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.encodings.algebra.alternation import alternate, residuals
+from leakgauge.attacks.encodings.algebra.alternation import alternate, expected, residuals
 from leakgauge.attacks.encodings.algebra.synchronisation import synchronised
 from leakgauge.attacks.encodings.algebra.whitening import centred, uncentred
+from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.attacks.encodings.clustering.assignment import LabelSimplices
 from leakgauge.attacks.encodings.clustering.clusters import groups_by_class
 from leakgauge.attacks.encodings.clustering.counting import counts_from_labels, private_from_labels
@@ -22,30 +22,10 @@ from leakgauge.attacks.encodings.clustering.refinement import Explained, picture
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
-from leakgauge.types import Outcome, Reconstruction
+from leakgauge.types import Decoding, Outcome, Reconstruction
 
 _NO_AUXILIARY = "none: pictures or their negatives, whichever look more like photographs; all may be negatives"
 _FINAL_RIDGE, _FINAL_STEPS, _EXACT_STEPS = 1e-6, 20, 3
-
-
-class Unmixed(NamedTuple):
-    """Images, and the coefficients t x n that the attack thinks encodings mix them with."""
-
-    reconstruction: Reconstruction
-    coefficients: Tensor
-
-
-class Unmixing(ABC):
-    """Restores all private images together; called, it is an attack like any other."""
-
-    @abstractmethod
-    def unmix(self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent) -> Unmixed:
-        """The images, and which of them each encoding was found to mix."""
-
-    def __call__(
-        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Reconstruction:
-        return self.unmix(observation, generator=generator, progress=progress).reconstruction
 
 
 class _Task(NamedTuple):
@@ -60,7 +40,7 @@ class _Task(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Clustering(Unmixing):
+class Clustering(EncodingAttack):
     """Restores the private images from encodings and their labels, after Carlini et al. [2021].
 
     Encodings that share an image are grouped class by class; then images and coefficients are found by turns. E^2 is
@@ -80,7 +60,9 @@ class Clustering(Unmixing):
                 f"Clustering needs rounds >= 0 and pixels >= 1, got {self.rounds} and {self.pixels}; correct them."
             )
 
-    def unmix(self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent) -> Unmixed:
+    def __call__(
+        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
         classes = private_classes(observation)
         labels = observation.encoded.labels.to(_precision(observation))
         similarity = self.similarity(observation, generator=generator)
@@ -95,7 +77,7 @@ class Clustering(Unmixing):
         *,
         generator: Generator,
         progress: Progress = silent,
-    ) -> Unmixed:
+    ) -> Reconstruction:
         """The second half alone: from first coefficients, t x n, and the class of each image."""
         sizes = magnitudes(observation)
         simplices = LabelSimplices(classes, observation.encoded.labels.to(_precision(observation)))
@@ -105,9 +87,9 @@ class Clustering(Unmixing):
         pictures, coefficients, trace = solve(_Task(observation, start, sizes, chosen, simplices, progress))
         mean = None if observation.auxiliary is None else centred(observation.auxiliary).mean(dim=0)
         shape = observation.encoded.images.shape[1:]
-        images = uncentred(synchronised(pictures.unflatten(1, shape), mean)).clamp(0, 1)
-        found = Reconstruction(
-            inputs=images.to(observation.encoded.images),
+        images = uncentred(synchronised(pictures.unflatten(1, shape), mean)).clamp(0, 1).to(observation.encoded.images)
+        return Reconstruction(
+            inputs=images,
             labels=classes,
             outcome=Outcome.SOLVED,
             loss_trace=torch.tensor(trace),
@@ -117,8 +99,8 @@ class Clustering(Unmixing):
                 "rounds": len(trace),
                 "residual": float(residuals(coefficients, sizes, pictures.to(sizes)).mean()),
             },
+            decoding=decoding(observation, images, coefficients),
         )
-        return Unmixed(found, coefficients)
 
     def _inside(self, task: _Task) -> tuple[Tensor, Tensor, list[float]]:
         observation, start, sizes = task.observation, task.start, task.sizes
@@ -161,6 +143,17 @@ class Clustering(Unmixing):
 def magnitudes(observation: EncodingObservation) -> Tensor:
     """|E| of pixels in [-1, 1], t x d: what the mask leaves."""
     return centred(observation.encoded.images.to(_precision(observation))).abs().flatten(1)
+
+
+def decoding(observation: EncodingObservation, images: Tensor, coefficients: Tensor) -> Decoding:
+    """What is said of each image: the encoding with most of it, whose signs are those of what it is thought to mix."""
+    shown = coefficients.argmax(dim=0)
+    demasked = observation.encoded.images[shown]
+    if observation.signed:
+        mixtures = coefficients[shown].to(images) @ centred(images).flatten(1)
+        sizes = centred(demasked).abs().flatten(1)
+        demasked = uncentred(expected(mixtures, sizes)).view_as(demasked)
+    return Decoding(coefficients, shown, demasked)
 
 
 def private_classes(observation: EncodingObservation) -> Tensor:

@@ -10,8 +10,9 @@ from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
 from leakgauge.attacks.encodings.algebra.alternation import residuals
+from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT, flow
-from leakgauge.attacks.encodings.clustering.attack import Unmixed, Unmixing, knowledge, magnitudes, private_classes
+from leakgauge.attacks.encodings.clustering.attack import decoding, knowledge, magnitudes, private_classes
 from leakgauge.attacks.encodings.clustering.clusters import grown
 from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
 from leakgauge.errors import InvalidCase
@@ -24,7 +25,7 @@ _SLACK = 1.1
 
 
 @dataclass(frozen=True)
-class PublishedRecipe(Unmixing):
+class PublishedRecipe(EncodingAttack):
     """Greedy clusters, minimum-cost flow, then Adam on |E|, after Carlini et al. [2021, sections 4.1 to 4.4].
 
     min over P of mean (|E| - |lam P|)^2 + contrast * mean (1 - |P|), each image then stretched to the full range. Two
@@ -43,7 +44,9 @@ class PublishedRecipe(Unmixing):
                 f"PublishedRecipe needs steps >= 1 and learning_rate > 0, got {self.steps} and {self.learning_rate}."
             )
 
-    def unmix(self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent) -> Unmixed:
+    def __call__(
+        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
         count, own = len(private_classes(observation)), observation.private_per_encoding
         labels, sizes = observation.encoded.labels, magnitudes(observation)
         similarity = self.similarity(observation, generator=generator)
@@ -56,15 +59,14 @@ class PublishedRecipe(Unmixing):
         pictures, trace = self._optimised(coefficients, sizes, generator, progress)
         low, high = pictures.amin(dim=1, keepdim=True), pictures.amax(dim=1, keepdim=True)
         images = ((pictures - low) / (high - low).clamp_min(1e-12)).unflatten(1, observation.encoded.images.shape[1:])
+        images = images.to(observation.encoded.images)
         facts: dict[str, str | int | float] = {
             **knowledge(observation),
             "private images": len(images),
             "residual": float(residuals(coefficients, sizes, pictures).mean()),
         }
-        found = Reconstruction(
-            images.to(observation.encoded.images), classes, Outcome.STEPS_EXHAUSTED, torch.tensor(trace), facts
-        )
-        return Unmixed(found, coefficients)
+        found = decoding(observation, images, coefficients)
+        return Reconstruction(images, classes, Outcome.STEPS_EXHAUSTED, torch.tensor(trace), facts, found)
 
     def _optimised(
         self, coefficients: Tensor, sizes: Tensor, generator: Generator, progress: Progress

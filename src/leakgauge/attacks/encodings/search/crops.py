@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import pad
 
 from leakgauge.attacks.encodings.knowledge import public_of
-from leakgauge.attacks.encodings.search.base import Prepared
+from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.ranking import Ranking, no_matches, score_pairs, score_rows, with_block
 from leakgauge.attacks.encodings.search.statistics import Sides, Statistic
 from leakgauge.errors import InvalidCase
@@ -56,7 +56,7 @@ class Cropping:
 
 
 @dataclass(frozen=True)
-class AlignedSearch(Prepared[Ranking]):
+class AlignedSearch(PublicImageAttack[Ranking]):
     """Tries every crop of every public image: random crops only multiply the candidates, here by 162.
 
     The best crop stands for the image. The statistic should be cheap to map; the Laplacian is.

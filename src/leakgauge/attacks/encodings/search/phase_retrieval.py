@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import Whitener, centred, uncentred, whitener
 from leakgauge.attacks.encodings.knowledge import auxiliary_of, public_of
-from leakgauge.attacks.encodings.search.base import Prepared
+from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.fourth_moment import whitened_squares
 from leakgauge.attacks.encodings.search.pursuit import Pursuit, pursue, remainder
 from leakgauge.attacks.encodings.search.ranking import blocks, top_matches
@@ -69,7 +69,7 @@ class GaussianImages(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PhaseRetrieval(Prepared[Retrieval]):
+class PhaseRetrieval(PublicImageAttack[Retrieval]):
     """Alternates signs and matching pursuit, from the one image that squares name surely; needs no demasker.
 
     In each of ``sweeps`` rounds the images found so far give the mean of the mixture and the auxiliary covariance what

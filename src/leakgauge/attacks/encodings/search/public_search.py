@@ -4,39 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import FeatureMap, unit
 from leakgauge.attacks.encodings.knowledge import public_of
+from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.ranking import BLOCK, Ranking, blocks, top_matches
 from leakgauge.attacks.encodings.search.statistics import Correlation, Statistic
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 
 
-class Answer(Protocol):
-    """Whatever else an attack finds, ``indices`` are the public images it names for each encoding, best first."""
-
-    @property
-    def indices(self) -> Tensor: ...
-
-
-Finder = Callable[[Tensor], Answer]
-"""What an attack has become once it has looked at everything but the encodings."""
-
-
-class PublicImageAttack(Protocol):
-    """Names the public images in encodings. ``prepare`` is the part that is paid for once."""
-
-    def prepare(
-        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
-    ) -> Finder: ...
-
-
 @dataclass(frozen=True)
-class PublicSearch:
+class PublicSearch(PublicImageAttack[Ranking]):
     """Ranks the public images for every encoding by a statistic, and keeps the ``most`` best.
 
     Called, it holds one block of candidates at a time; prepared, it keeps the rows of all, N d numbers.
@@ -62,7 +43,9 @@ class PublicSearch:
         candidates = candidate_rows(pool, observation.public, sides.images, progress)
         return top_matches(queries, candidates, most=self.most, score=self.statistic.score)
 
-    def prepare(self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent) -> Finder:
+    def prepare(
+        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Callable[[Tensor], Ranking]:
         public = public_of(observation, self)
         sides = self.statistic.fit(observation, generator=generator)
         rows = list(candidate_rows(blocks(public, self.block), public, sides.images, progress))

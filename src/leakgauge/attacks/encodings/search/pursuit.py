@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.knowledge import public_of
-from leakgauge.attacks.encodings.search.base import Prepared
+from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.public_search import candidate_rows
 from leakgauge.attacks.encodings.search.ranking import BLOCK, blocks, score_pairs
 from leakgauge.attacks.encodings.search.statistics import Correlation, Statistic
@@ -45,7 +45,7 @@ def pursue(queries: Tensor, candidates: Iterable[Tensor], *, atoms: int) -> Purs
 
 
 @dataclass(frozen=True)
-class PublicPursuit(Prepared[Pursuit]):
+class PublicPursuit(PublicImageAttack[Pursuit]):
     """Explains every encoding by as many public images as it holds: matching pursuit on the rows of a statistic."""
 
     statistic: Statistic = field(default_factory=Correlation)

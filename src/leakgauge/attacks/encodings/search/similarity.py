@@ -14,7 +14,7 @@ from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import centred, unit
 from leakgauge.attacks.encodings.knowledge import public_of
 from leakgauge.attacks.encodings.network_training import trained
-from leakgauge.attacks.encodings.search.base import Prepared
+from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.attacks.encodings.search.ranking import Ranking, Score, without_own
 from leakgauge.attacks.encodings.search.statistics import Sides
@@ -30,7 +30,7 @@ _BLOCK, _PAIRS = 512, 64
 
 
 @dataclass(frozen=True)
-class StructuralSearch(Prepared[Ranking]):
+class StructuralSearch(PublicImageAttack[Ranking]):
     """Ranks the public images for every encoding by SSIM [Wang et al., 2004], as Huang et al. [2020, Figure 8]."""
 
     view: View = field(default_factory=Magnitudes)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.demasking.demasker import Demasker, DemaskerTraining, load_demasker
+from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.crops import Cropping
-from leakgauge.attacks.encodings.search.public_search import PublicImageAttack
 from leakgauge.attacks.encodings.search.similarity import SimilarityTraining
 from leakgauge.attacks.encodings.views import AsPublished, View
 from leakgauge.encodings.distributions import STATISTICS, Difference, compare
