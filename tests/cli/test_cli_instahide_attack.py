@@ -13,6 +13,7 @@ from cli_support import *  # noqa: F403
 from cli_support import Command
 from PIL import Image
 
+from leakgauge.attacks.encodings.clustering.attack import Clustering
 from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.audit.recovering import ledger_of, read_published, recover
 from leakgauge.data import Photos
@@ -224,4 +225,4 @@ def test_the_demasked_encodings_are_the_mixtures_themselves() -> None:
     assert float(wrong) < 0.01
     masked = ((found.encodings - mixtures[shown]).abs() > 1e-3).double().mean()
     assert float(masked) > 0.3
-    assert found.ledger == ledger_of(seen)
+    assert found.ledger == ledger_of(seen, Clustering().alignment)
