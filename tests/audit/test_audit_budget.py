@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 import leakgauge
 from leakgauge import THREAT_MODELS, FedSGD, UpdateObservation
 from leakgauge.attacks.analytic import LinearLayer
-from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
+from leakgauge.attacks.budget import BUDGETS, Around, Budget, Budgeted, with_budget
 from leakgauge.attacks.malicious import LabelFlip
 from leakgauge.attacks.matching import (
     LBFGS,
@@ -28,7 +28,7 @@ from leakgauge.attacks.matching import (
     Starting,
     TotalVariation,
 )
-from leakgauge.attacks.matching.search import Search
+from leakgauge.attacks.matching.loss import RowsLoss
 from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.audit.api import build_attack, chosen_budget, execute
 from leakgauge.audit.case import Case
@@ -55,13 +55,13 @@ TEN = Budget(steps=10)
 
 
 @dataclass(frozen=True)
-class Wrapper:
+class Wrapper(Around):
     attack: Any
     name: str = "w"
 
 
 @dataclass(frozen=True)
-class Thrifty:
+class Thrifty(Budgeted):
     """An attack with its own idea of a budget."""
 
     share: Budget = Budget(steps=1)
@@ -290,7 +290,7 @@ def test_snapshots_that_are_not_needed_change_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "snapshots").exists()
 
 
-@pytest.mark.parametrize(("method", "owner", "first"), [("_loss", Search, 6), ("advance", LBFGS, 5)])
+@pytest.mark.parametrize(("method", "owner", "first"), [("with_gradient", RowsLoss, 6), ("advance", LBFGS, 5)])
 def test_an_interrupt_within_a_step_never_keeps_half_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, owner: type, first: int
 ) -> None:

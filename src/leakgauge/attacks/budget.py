@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self, TypeVar
 
 from leakgauge.errors import InvalidCase
 
+T = TypeVar("T")
 Clock = Literal["wall", "cpu"]
 
 
@@ -51,6 +53,14 @@ class Budget:
             shares.append(seconds / self.seconds)
         return min(1.0, max(shares))
 
+    def part(self, share: float) -> Budget:
+        """This share of the budget, and one step at least."""
+        return replace(
+            self,
+            steps=None if self.steps is None else max(1, round(share * self.steps)),
+            seconds=None if self.seconds is None else share * self.seconds,
+        )
+
 
 BUDGETS: Mapping[str, Budget] = {
     "quick": Budget(seconds=10.0),
@@ -60,15 +70,32 @@ BUDGETS: Mapping[str, Budget] = {
 """Named amounts of work for one attack on one update."""
 
 
-def with_budget(attack: Any, budget: Budget) -> Any:
-    """The attack with another budget, its own or that of the attack it wraps; what has none stays as it is."""
-    if callable(own := getattr(attack, "with_budget", None)):
-        return own(budget)
-    if not is_dataclass(attack):
-        return attack
-    parts = {entry.name: getattr(attack, entry.name) for entry in fields(attack) if entry.init}
-    if isinstance(parts.get("budget"), Budget):
-        return replace(attack, budget=budget)  # type: ignore[type-var]
-    inner = parts.get("attack")
-    changed = with_budget(inner, budget)
-    return attack if changed is inner else replace(attack, attack=changed)  # type: ignore[type-var]
+class Budgeted(ABC):
+    """What can be given another budget."""
+
+    @abstractmethod
+    def with_budget(self, budget: Budget) -> Self: ...
+
+
+class OwnBudget(Budgeted):
+    """A frozen dataclass that keeps its budget in a field of that name."""
+
+    def with_budget(self, budget: Budget) -> Self:
+        return replace(self, budget=budget)  # type: ignore[type-var]
+
+
+class Around(Budgeted):
+    """A frozen dataclass around another ``attack``, whose budget is its own."""
+
+    attack: Any
+
+    def with_attack(self, attack: Any) -> Self:
+        return self if attack is self.attack else replace(self, attack=attack)  # type: ignore[type-var]
+
+    def with_budget(self, budget: Budget) -> Self:
+        return self.with_attack(with_budget(self.attack, budget))
+
+
+def with_budget(attack: T, budget: Budget) -> T:
+    """The attack with another budget; what has none stays as it is."""
+    return attack.with_budget(budget) if isinstance(attack, Budgeted) else attack

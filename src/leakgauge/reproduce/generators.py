@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Generator
 
 from leakgauge.attacks.base import Attack, SteppedAttack, Stepper
+from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching import TrainedGenerator
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
@@ -30,7 +31,7 @@ class Preparable(Protocol):
 
 
 @dataclass(frozen=True)
-class WithGenerator(SteppedAttack):
+class WithGenerator(SteppedAttack, Around):
     """Another attack, its generator a `DCGAN` that is trained on the training images of the dataset.
 
     The ``file`` is made by ``prepared`` and left out of the ``repr``: the rest decides what it holds.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, LeavingOut, Objective, Uniform
@@ -46,10 +47,7 @@ def adapted(attack: Any, observation: UpdateObservation) -> Any:
         attack = attack.recipe(observation)
     if isinstance(attack, GradientMatching):
         return _adapted(attack, observation)
-    inner = getattr(attack, "attack", None)
-    if inner is None or not is_dataclass(attack):
-        return attack
-    return replace(attack, attack=adapted(inner, observation))  # type: ignore[type-var]
+    return attack.with_attack(adapted(attack.attack, observation)) if isinstance(attack, Around) else attack
 
 
 def informed(observation: UpdateObservation) -> UpdateObservation:

@@ -11,6 +11,7 @@ from torch import Generator
 from leakgauge.attacks.adaptive.adaptation import adapted, informed
 from leakgauge.attacks.adaptive.rounds import Unmixing
 from leakgauge.attacks.base import SteppedAttack, Stepper
+from leakgauge.attacks.budget import Around
 from leakgauge.attacks.recipes.best import Best, Family, best
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.clients import mixes
@@ -18,7 +19,7 @@ from leakgauge.protocol.observation import UpdateObservation, known
 
 
 @dataclass(frozen=True)
-class Adaptive(SteppedAttack):
+class Adaptive(SteppedAttack, Around):
     """Another attack, with the distance, priors and labels that fit what the threat model discloses of the defence.
 
     See `adapted` for what changes. Where the client mixes its images (MixUp, InstaHide) the update is inverted to the

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import conv2d, gelu
 
 from leakgauge.attacks.base import Attack
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.priors import Prior
 from leakgauge.attacks.matching.unknowns import FreeLabels
@@ -87,7 +87,7 @@ def _random_kernel(channels: int, incoming: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class EpochCopies(Attack):
+class EpochCopies(Attack, Around):
     """Match FedAvg with a copy of the batch per epoch, tied by a prior, and average the copies [Dimitrov et al., 2022].
 
     A client that shuffles visits its examples in another order each epoch, so one batch in a fixed order cannot explain
@@ -135,9 +135,6 @@ class EpochCopies(Attack):
             labels=None if own is None else own[0],
             facts={**found.facts, "copies": client.epochs},
         )
-
-    def with_budget(self, budget: Budget) -> EpochCopies:
-        return replace(self, attack=replace(self.attack, budget=budget))
 
 
 def merged(copies: Tensor, labels: Tensor) -> Tensor:

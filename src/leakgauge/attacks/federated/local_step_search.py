@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.base import Attack, finite_update
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Around, Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.objectives import Euclidean, Objective
 from leakgauge.errors import InvalidCase
@@ -21,7 +21,7 @@ from leakgauge.types import Batch, Reconstruction
 
 
 @dataclass(frozen=True)
-class LocalStepSearch(Attack):
+class LocalStepSearch(Attack, Around):
     """Try several numbers of local epochs briefly, keep the one that explains the update best, and attack with it.
 
     The number of local steps "could also be found by brute-force" [Geiping et al., 2020, B.1, footnote 2]. Every trial
@@ -82,7 +82,7 @@ class LocalStepSearch(Attack):
     def with_budget(self, budget: Budget) -> LocalStepSearch:
         """Trials and full run together keep to the budget."""
         share = 1 / (1 + len(self.epochs) * self.share)
-        return replace(self, attack=replace(self.attack, budget=_part(budget, share)))
+        return replace(self, attack=replace(self.attack, budget=budget.part(share)))
 
     def _distance(self, seen: UpdateObservation, found: Reconstruction) -> float:
         """How far the update of what was found is from the observed one."""
@@ -112,7 +112,7 @@ class LocalStepSearch(Attack):
 
     def _trial_steps(self, candidates: dict[int, UpdateObservation], start: Tensor) -> int:
         """The same for every trial, also under a clock: that more epochs cost more time must not count against them."""
-        budget = _part(self.attack.budget, self.share)
+        budget = self.attack.budget.part(self.share)
         if budget.seconds is None:
             assert budget.steps is not None
             return budget.steps
@@ -130,14 +130,6 @@ def _from(start: Tensor) -> Generator:
     generator = torch.Generator()
     generator.set_state(start)
     return generator
-
-
-def _part(budget: Budget, share: float) -> Budget:
-    return replace(
-        budget,
-        steps=None if budget.steps is None else max(1, round(share * budget.steps)),
-        seconds=None if budget.seconds is None else share * budget.seconds,
-    )
 
 
 def _within(progress: Progress, begun: float, part: float, steps: int) -> Progress:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from torch import Generator
 
 from leakgauge.attacks.base import SteppedAttack
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient
@@ -17,7 +17,7 @@ from leakgauge.protocol.observation import UpdateObservation, known
 
 
 @dataclass(frozen=True)
-class MidwayMatching(SteppedAttack):
+class MidwayMatching(SteppedAttack, Around):
     """Match w0 - wT by one gradient on all images in the middle of the client's way, in direction.
 
     Of the local algorithm it needs the number of steps, see ``as_one_gradient``, or nothing where ``position`` is given
@@ -31,9 +31,6 @@ class MidwayMatching(SteppedAttack):
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
         """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
         return self.attack.search([self._midway(seen) for seen in observations], generator=generator)
-
-    def with_budget(self, budget: Budget) -> MidwayMatching:
-        return replace(self, attack=replace(self.attack, budget=budget))
 
     def _midway(self, observation: UpdateObservation) -> UpdateObservation:
         known(observation.num_examples, "num_examples", needed_by=self)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from torch import Generator
 
 from leakgauge.attacks.base import SteppedAttack
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
@@ -17,7 +17,7 @@ from leakgauge.protocol.observation import UpdateObservation, known
 
 
 @dataclass(frozen=True)
-class SurrogateMatching(SteppedAttack):
+class SurrogateMatching(SteppedAttack, Around):
     """Match by one gradient on all images at w0 - a (w0 - wT), where a in [0, 1] is found too [Zhu et al., 2023, SME].
 
     Of the client it needs the number of examples only, neither epochs nor mini-batches nor learning rate, so it works
@@ -33,9 +33,6 @@ class SurrogateMatching(SteppedAttack):
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
         """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
         return self.attack.search([self._on_the_line(seen) for seen in observations], generator=generator)
-
-    def with_budget(self, budget: Budget) -> SurrogateMatching:
-        return replace(self, attack=replace(self.attack, budget=budget))
 
     def _on_the_line(self, observation: UpdateObservation) -> UpdateObservation:
         known(observation.num_examples, "num_examples", needed_by=self)

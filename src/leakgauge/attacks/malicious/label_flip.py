@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.base import Attack
+from leakgauge.attacks.budget import Around
 from leakgauge.attacks.malicious.base import MaliciousAttack, changed, head_tensors
 from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.errors import InvalidCase
@@ -20,7 +21,7 @@ from leakgauge.types import ModelState, Reconstruction
 
 
 @dataclass(frozen=True)
-class LabelFlip(MaliciousAttack):
+class LabelFlip(MaliciousAttack, Around):
     """An ordinary attack after rows of the classifier were permuted [Geiping et al., 2020, A.2, Fig. 7].
 
     A trained model is sure of the right label, so its gradient is small; with the weight and bias of two ``classes``

@@ -9,7 +9,7 @@ import torch
 from torch import Generator
 
 from leakgauge.attacks.base import LabelAttack, SteppedAttack, finite_update
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.labels.best import BestLabels
 from leakgauge.attacks.matching.differentiation import Automatic, Differentiation
 from leakgauge.attacks.matching.objectives import Cosine, Objective
@@ -25,7 +25,7 @@ from leakgauge.protocol.observation import UpdateObservation, known
 
 
 @dataclass(frozen=True)
-class GradientMatching(SteppedAttack):
+class GradientMatching(SteppedAttack, OwnBudget):
     """Minimise objective(update of the candidate, observed update) + priors, from several starts.
 
     The iterate and the restart that are returned are those with the lowest loss the attacker itself can compute.

@@ -9,13 +9,14 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.base import SteppedAttack, StepperAround, finite_update
+from leakgauge.attacks.budget import Around
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Reconstruction, Update
 
 
 @dataclass(frozen=True)
-class OnNoise(SteppedAttack):
+class OnNoise(SteppedAttack, Around):
     """Another attack, fed Gaussian noise that has the length of the observed update, tensor by tensor.
 
     What it still recovers it owes to its prior, such as a trained generator, and not to the client. Labels that the

@@ -10,7 +10,7 @@ import torch
 from torch import Generator
 
 from leakgauge.attacks.base import Snapshot, SteppedAttack, Stepper
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.search import Search
 from leakgauge.errors import InvalidCase, InvalidFile
@@ -30,7 +30,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Relay(SteppedAttack):
+class Relay(SteppedAttack, OwnBudget):
     """Each search starts at the best iterate of the one before, restart by restart, under the labels of the first.
 
     ``kept`` is what is returned: the result of the last search, or of the one whose update came closest to the observed
@@ -59,12 +59,12 @@ class Relay(SteppedAttack):
             known(observation.num_examples, "num_examples", needed_by=self)
         return RelaySearch(self, tuple(observations), generator)
 
-    def budgeted(self) -> tuple[GradientMatching, ...]:
+    def share_out(self) -> tuple[GradientMatching, ...]:
         """The legs, each with its part of the budget."""
         total = sum(leg.share for leg in self.legs)
         restarts = self.legs[0].attack.restarts
         return tuple(
-            replace(leg.attack, restarts=restarts, budget=_part(self.budget, leg.share / total)) for leg in self.legs
+            replace(leg.attack, restarts=restarts, budget=self.budget.part(leg.share / total)) for leg in self.legs
         )
 
 
@@ -73,7 +73,7 @@ class RelaySearch(Stepper):
 
     def __init__(self, relay: Relay, observations: tuple[UpdateObservation, ...], generator: Generator) -> None:
         self.relay, self.observations, self.generator = relay, observations, generator
-        self.legs = relay.budgeted()
+        self.legs = relay.share_out()
         self.searches: tuple[Search, ...] = ()
         self.notes: dict[str, str | int | float] = {}
         self._begin()
@@ -173,11 +173,3 @@ def _losses(search: Search) -> list[float]:
 
 def _leg(index: int) -> str:
     return f"leg {index}."
-
-
-def _part(budget: Budget, share: float) -> Budget:
-    return replace(
-        budget,
-        steps=None if budget.steps is None else max(1, round(share * budget.steps)),
-        seconds=None if budget.seconds is None else share * budget.seconds,
-    )

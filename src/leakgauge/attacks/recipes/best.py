@@ -10,7 +10,7 @@ import torch
 from torch import Generator
 
 from leakgauge.attacks.base import SteppedAttack
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic, FrozenDifference
 from leakgauge.attacks.matching.differentiation.matcher import UNDERSTOOD
@@ -39,7 +39,7 @@ HUGE_BATCH = 32
 
 
 @dataclass(frozen=True)
-class Best(SteppedAttack):
+class Best(SteppedAttack, OwnBudget):
     """The recipe for the model's family, under one budget.
 
     On a smooth model the matching loss is smooth, and box-constrained L-BFGS follows it to the bottom. With ReLU or

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from leakgauge.attacks.base import Attack
+from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.attacks.matching import OnNoise
 from leakgauge.attacks.recipes import gias, gifd
@@ -31,7 +31,7 @@ SECONDS: Mapping[int, float] = {4: 20.0, 8: 30.0}
 STEPS: Mapping[Scale, int] = {"smoke": 2, "cpu": 6_000, "full": 100_000}
 """Of training the generator; at cpu scale some eight minutes of one core."""
 
-_ATTACKS: Mapping[str, Callable[[], Attack]] = {
+_ATTACKS: Mapping[str, Callable[[], SteppedAttack]] = {
     "GIAS": gias,
     "GIAS on noise": lambda: OnNoise(gias()),
     "GIFD": gifd,
@@ -47,7 +47,7 @@ def _victim(activation: str, scale: Scale) -> ModelFactory:
     return LeNet(activation, convolutions=4, initial_range=None, width=width, batch_norm=True)
 
 
-def _setting(activation: str, batch_size: int, attack: Callable[[], Attack], scale: Scale) -> Setting:
+def _setting(activation: str, batch_size: int, attack: Callable[[], SteppedAttack], scale: Scale) -> Setting:
     budget = {
         "smoke": Budget(steps=2),
         "cpu": Budget(seconds=SECONDS[batch_size], clock="cpu"),
