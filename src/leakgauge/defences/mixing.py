@@ -10,12 +10,11 @@ from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
-from torch.nn.functional import one_hot
 
 from leakgauge.encodings.coefficients import anchored, bounded, check_bound
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.public_patches import read_public
-from leakgauge.encodings.schemes import CrossDataset, Mixup, apply, check_images
+from leakgauge.encodings.schemes import CrossDataset, Mixup, apply, check_images, class_weights
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import CENTRE, Encoding, Mixing
 from leakgauge.protocol.learner import Learner, probe_of
@@ -52,7 +51,7 @@ class Mixer(UpdateTransform):
         mixing = mixing._replace(
             coefficients=mixing.coefficients.to(batch.inputs), indices=mixing.indices.to(batch.inputs.device)
         )
-        labels = batch.labels if batch.labels.ndim == 2 else one_hot(batch.labels.long(), classes)
+        labels = class_weights(batch.labels, classes)
         images = self.mask(mixing.mix(batch.inputs), generator=generator)
         return Encoding(Batch(images, mixing.mix(labels.to(batch.inputs))), mixing)
 
