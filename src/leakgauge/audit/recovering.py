@@ -19,6 +19,7 @@ from leakgauge.encodings.schemes import Scheme
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors
 from leakgauge.metrics import PSNR, SSIM, Comparison
+from leakgauge.metrics.public_found import hit_members
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
 from leakgauge.protocol.encoding import Mixing
@@ -174,13 +175,3 @@ def _pairs(images: Tensor, originals: Tensor) -> Comparison:
 
 def _mean(values: Tensor) -> float:
     return float(values.double().mean())
-
-
-def hit_members(answers: Tensor, members: Tensor) -> Tensor:
-    """Which of the members (q x j) are among the answers (q x m).
-
-    >>> import torch
-    >>> hit_members(torch.tensor([[4, 2]]), torch.tensor([[2, 3]]))
-    tensor([[ True, False]])
-    """
-    return (answers[:, :, None] == members[:, None]).any(dim=1)

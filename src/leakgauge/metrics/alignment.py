@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -13,6 +14,13 @@ from leakgauge.space import mean_squared_errors
 from leakgauge.types import Batch, Reconstruction
 
 
+class NamedImages(NamedTuple):
+    """Public images that an attack ``named`` in each encoding, n x m, and the ``members`` that are in it, n x j."""
+
+    named: Tensor
+    members: Tensor
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Originals and their reconstructions, row by row, on the CPU.
@@ -20,7 +28,8 @@ class Comparison:
     ``originals`` and ``reconstructions`` are n c h w, a row of NaN where nothing was reconstructed; ``distractors`` are
     m c h w for all victims or n m c h w per victim; ``restored_labels`` belong to the batch, not to its rows.
     ``candidates`` counts the reconstructions that the matching chose from, ``None`` if the rows came paired;
-    ``num_classes`` is the model's, ``None`` where it is not known.
+    ``num_classes`` is the model's, ``None`` where it is not known. ``partners`` says which row of what came back stands
+    beside each original, -1 for none; ``public`` is there for encodings whose public images were named.
     """
 
     originals: Tensor
@@ -30,6 +39,8 @@ class Comparison:
     restored_labels: Tensor | None
     candidates: int | None = None
     num_classes: int | None = None
+    partners: Tensor | None = None
+    public: NamedImages | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(self.originals.shape)
@@ -59,17 +70,20 @@ def align(
     truth: Batch,
     distractors: Tensor | None = None,
     num_classes: int | None = None,
+    *,
+    paired: bool = False,
+    members: Tensor | None = None,
 ) -> Comparison:
     """Pair reconstructions with originals, each used once, so that the summed squared error is least [Kuhn, 1955].
 
-        Originals left without a partner get a row of NaN, surplus and non-finite reconstructions are dropped.
+    Originals left without a partner get a row of NaN, surplus and non-finite reconstructions are dropped. ``paired``
+    rows belong together as they come, as those of one encoding do; ``members`` are the public images in it.
 
-        >>> from leakgauge.space import mean_squared_errors
-    from leakgauge.types import Outcome
-        >>> images = torch.arange(3.0).view(3, 1, 1, 1) / 2
-        >>> attack_found = Reconstruction(images[[2, 0]], None, Outcome.SOLVED)
-        >>> align(attack_found, Batch(images, torch.arange(3))).reconstructions.flatten()
-        tensor([0., nan, 1.])
+    >>> from leakgauge.types import Outcome
+    >>> images = torch.arange(3.0).view(3, 1, 1, 1) / 2
+    >>> attack_found = Reconstruction(images[[2, 0]], None, Outcome.SOLVED)
+    >>> align(attack_found, Batch(images, torch.arange(3))).reconstructions.flatten()
+    tensor([0., nan, 1.])
     """
     originals = _real(truth.inputs)
     _require_finite(originals, "private images")
@@ -79,20 +93,34 @@ def align(
             f"The attack returned images shaped {tuple(candidates.shape)} for originals {tuple(originals.shape)}; "
             "return images n c h w of the originals' size."
         )
-    candidates = candidates[torch.isfinite(candidates).flatten(1).all(dim=1)]
+    usable = torch.isfinite(candidates).flatten(1).all(dim=1).nonzero().flatten()
+    rows, partners = _by_place(originals, candidates, usable) if paired else _by_error(originals, candidates, usable)
     dtype = torch.promote_types(originals.dtype, candidates.dtype)
-    paired = torch.full(originals.shape, torch.nan, dtype=dtype)
-    rows, columns = linear_sum_assignment(mean_squared_errors(originals, candidates).numpy())
-    paired[torch.from_numpy(rows)] = candidates[torch.from_numpy(columns)].to(dtype)
+    found = torch.full(originals.shape, torch.nan, dtype=dtype)
+    found[rows] = candidates[partners].to(dtype)
+    named = None if reconstruction.decoding is None else reconstruction.decoding.public
     return Comparison(
         originals=originals,
-        reconstructions=paired,
+        reconstructions=found,
         distractors=None if distractors is None else _real(distractors),
         true_labels=truth.labels.detach().cpu(),
         restored_labels=None if reconstruction.labels is None else reconstruction.labels.detach().cpu(),
-        candidates=len(candidates),
+        candidates=None if paired else len(usable),
         num_classes=num_classes,
+        partners=torch.full((len(originals),), -1).index_put((rows,), partners),
+        public=None if named is None or members is None else NamedImages(named.detach().cpu(), members),
     )
+
+
+def _by_error(originals: Tensor, candidates: Tensor, usable: Tensor) -> tuple[Tensor, Tensor]:
+    rows, columns = linear_sum_assignment(mean_squared_errors(originals, candidates[usable]).numpy())
+    return torch.from_numpy(rows), usable[torch.from_numpy(columns)]
+
+
+def _by_place(originals: Tensor, candidates: Tensor, usable: Tensor) -> tuple[Tensor, Tensor]:
+    if len(candidates) not in (0, len(originals)):
+        raise InvalidCase(f"{len(candidates)} images came back for {len(originals)} originals; return one for each.")
+    return usable, usable
 
 
 def _real(images: Tensor) -> Tensor:

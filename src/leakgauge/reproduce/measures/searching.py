@@ -17,8 +17,8 @@ from leakgauge.attacks.encodings.search.pursuit import PublicPursuit
 from leakgauge.attacks.encodings.search.similarity import LearnedSimilarity, StructuralSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation, MatchedFilter
 from leakgauge.attacks.encodings.views import Magnitudes, Undemasked, View
-from leakgauge.audit.recovering import hit_members
 from leakgauge.encodings.schemes import Scheme
+from leakgauge.metrics.public_found import hit_members
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.measures.publication import Deployment, Pools, publish
 

@@ -1,0 +1,35 @@
+"""How many of the public images in an encoding were named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from leakgauge.metrics.alignment import Comparison
+
+
+@dataclass(frozen=True)
+class PublicFound:
+    """The share of the public images in an encoding that the attack named."""
+
+    name: ClassVar[str] = "public_found"
+    unit: ClassVar[str] = ""
+    higher_is_leakier: ClassVar[bool] = True
+    binary: ClassVar[bool] = False
+
+    def __call__(self, comparison: Comparison) -> Tensor:
+        if comparison.public is None:
+            return torch.full((len(comparison.originals),), torch.nan, dtype=torch.float64)
+        return hit_members(*comparison.public).double().mean(dim=1)
+
+
+def hit_members(answers: Tensor, members: Tensor) -> Tensor:
+    """Which of the members (q x j) are among the answers (q x m).
+
+    >>> hit_members(torch.tensor([[4, 2]]), torch.tensor([[2, 3]]))
+    tensor([[ True, False]])
+    """
+    return (answers[:, :, None] == members[:, None]).any(dim=1)
