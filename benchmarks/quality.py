@@ -48,7 +48,7 @@ from leakgauge.data.datasets import rank_within_class
 from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase, InvalidFile, LeakGaugeError
 from leakgauge.files import writable_folder, write_text
-from leakgauge.metrics import PSNR, Comparison, summarise
+from leakgauge.metrics import PSNR, Comparison, student_interval
 from leakgauge.models import build
 from leakgauge.protocol import THREAT_MODELS, Federation, UpdateObservation, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
@@ -255,11 +255,11 @@ def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
     scores = {method: _scores(own) for method, own in by_method.items()}
     if shared := sorted(scores["best"].keys() & scores["baseline"].keys()):
         differences = torch.tensor([scores["best"][i] - scores["baseline"][i] for i in shared], dtype=torch.float64)
-        paired = summarise(differences, PSNR())
+        low, high = student_interval(differences)
         summary["best - baseline"] = {
-            "images": paired.count,
-            "mean": _number(paired.mean),
-            "interval_95": [_number(paired.low), _number(paired.high)],
+            "images": len(differences),
+            "mean": _number(float(differences.mean())),
+            "interval_95": [_number(low), _number(high)],
             "median": _number(_median(differences)),
             "smallest": _number(float(differences.min())),
             "images_won": int((differences > 0).sum()),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from leakgauge.attacks.adaptive import adaptive
@@ -63,16 +64,21 @@ from leakgauge.defences import (
     Soteria,
 )
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
+from leakgauge.errors import InvalidCase
 from leakgauge.metrics import (
     FSIM,
-    LPIPS,
+    LPIPSVGG,
     PSNR,
     SSIM,
     AffinePSNR,
     Identification,
+    Kind,
     LabelCounts,
     LabelExistence,
     LabelRecall,
+    LPIPSAlex,
+    Metric,
+    find_weights,
 )
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, Precode, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
@@ -171,16 +177,18 @@ DATASETS: Table = {
     "npz": Npz,
 }
 
-METRICS: Table = {
+# In the order in which they are shown.
+METRICS: dict[str, type[Metric]] = {
+    "identification": Identification,
     "psnr": PSNR,
     "psnr_affine": AffinePSNR,
     "ssim": SSIM,
     "fsim": FSIM,
-    "identification": Identification,
+    "lpips_alex": LPIPSAlex,
+    "lpips_vgg": LPIPSVGG,
     "label_recall": LabelRecall,
     "label_existence": LabelExistence,
     "label_counts": LabelCounts,
-    "lpips": LPIPS,
 }
 
 CATALOGUE: Mapping[str, Table] = {
@@ -194,3 +202,26 @@ CATALOGUE: Mapping[str, Table] = {
     "metrics": METRICS,
     "threat_models": {name: (lambda model=model: model) for name, model in THREAT_MODELS.items()},
 }
+
+
+def describe_metric(name: str) -> Metric:
+    """What a metric means, found by its name; it measures only if it needs no weights."""
+    if name not in METRICS:
+        raise InvalidCase(f"There is no metric {name!r}; choose from {', '.join(sorted(METRICS))}.")
+    return METRICS[name]()
+
+
+def build_metrics(names: Iterable[str], weights: str | Path | None = None) -> dict[str, Metric]:
+    """Metrics by name; those that need weights only measure where these are at hand."""
+    folder = find_weights(weights)
+    described = {name: describe_metric(name) for name in names}
+    return {name: one if folder is None else one.with_weights(folder) for name, one in described.items()}
+
+
+def standard_metrics(weights: str | Path | None = None) -> dict[str, Metric]:
+    """The metrics of every audit."""
+    return build_metrics((name for name, metric in METRICS.items() if metric.standard), weights)
+
+
+def label_metrics() -> dict[str, Metric]:
+    return build_metrics(name for name, metric in METRICS.items() if metric.serves is Kind.LABELS)

@@ -20,12 +20,13 @@ from leakgauge.attacks.labels import IDLG
 from leakgauge.audit import restoration
 from leakgauge.audit.api import execute, load_result
 from leakgauge.audit.case import Case
-from leakgauge.audit.grid import Round, grid, label_metrics, standard_metrics
+from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.restoration import DEFAULT_METHOD, Restoration, label_methods, prepare_restoration
 from leakgauge.audit.result import summarise_records
 from leakgauge.audit.run import run_case
 from leakgauge.audit.store import FolderStore
+from leakgauge.catalogue import label_metrics, standard_metrics
 from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import expected_guess
@@ -145,7 +146,7 @@ def test_the_guess_of_a_row_is_weighted_as_its_scores_are(make_record: MakeRecor
         labelled(make_record, size=2, hits=1, label_guess={"label_recall": 0.5}),
         labelled(make_record, size=6, hits=1, round=1, label_guess={"label_recall": 0.1}),
     ]
-    (row,) = summarise_records(records, label_metrics(), {}).rows
+    (row,) = summarise_records(records, {}).rows
     assert row.measurements["label_recall"].guess == pytest.approx((2 * 0.5 + 6 * 0.1) / 8)
     payload = row.to_dict()
     assert payload["metrics"]["label_recall"]["guess"] == row.measurements["label_recall"].guess
@@ -171,24 +172,22 @@ def test_labels_leak_beyond_an_even_guess_and_beyond_the_null(
 ) -> None:
     records = [labelled(make_record, hits)]
     records += [] if null_hits is None else [labelled(make_record, null_hits, null=True)]
-    assert summarise_records(records, label_metrics(), {}).rows[0].labels_leak is leak
+    assert summarise_records(records, {}).rows[0].labels_leak is leak
 
 
 def test_labels_that_were_given_are_neither_a_leak_nor_a_limit(make_record: MakeRecord) -> None:
-    given = summarise_records([labelled(make_record, ledger=GIVEN)], label_metrics(), {})
+    given = summarise_records([labelled(make_record, ledger=GIVEN)], {})
     assert given.rows[0].labels_leak is None
     assert given.rows[0].to_dict()["labels"] == []
     with pytest.raises(InvalidCase, match=r"not measured for the defence 'none'.*hidden labels"):
         given.exceeding({"label_recall": 0.5})
-    both = summarise_records(
-        [labelled(make_record, ledger=GIVEN), labelled(make_record, attack="idlg_labels")], label_metrics(), {}
-    )
+    both = summarise_records([labelled(make_record, ledger=GIVEN), labelled(make_record, attack="idlg_labels")], {})
     assert both.exceeding({"label_recall": 0.5}) == ["none: label_recall is 1, the limit is 0.5 (attack idlg_labels)"]
 
 
 def test_among_attacks_on_labels_the_one_that_restored_most_comes_first(make_record: MakeRecord) -> None:
     records = [labelled(make_record, hits, attack=f"restored {hits}") for hits in (3, 8, 5)]
-    rows = summarise_records(records, label_metrics(), {}).rows
+    rows = summarise_records(records, {}).rows
     assert [row.attack for row in rows] == ["restored 8", "restored 5", "restored 3"]
 
 

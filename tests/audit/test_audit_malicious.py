@@ -19,7 +19,7 @@ from leakgauge.defences import NoDefence
 from leakgauge.metrics import PSNR
 from leakgauge.models import MLP, Compact, ResNet, build
 from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state
-from leakgauge.report.terminal import headline
+from leakgauge.report.words import headline
 from leakgauge.types import Outcome
 
 SHAPE = (3, 12, 12)

@@ -19,10 +19,11 @@ from leakgauge import THREAT_MODELS, FedSGD, UpdateObservation, Verdict
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.audit.api import execute
 from leakgauge.audit.case import Case, RecordedUpdate
-from leakgauge.audit.grid import Round, grid, standard_metrics
+from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.run import recall, run_case, run_cases
 from leakgauge.audit.store import FolderStore, MemoryStore
+from leakgauge.catalogue import standard_metrics
 from leakgauge.config import build_defence
 from leakgauge.errors import InvalidCase, MissingKnowledge, UnsupportedModel
 from leakgauge.fingerprint import digest

@@ -10,8 +10,9 @@ from audit_support import MakeRecord
 
 from leakgauge.audit.result import AuditResult, Finding, Measurement, check_limit, summarise_records
 from leakgauge.audit.verdict import Verdict, judge
+from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import PSNR, SSIM, Identification, Summary
+from leakgauge.metrics import Summary
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome
 
@@ -87,9 +88,7 @@ def test_no_verdict_calls_an_update_safe() -> None:
 def row(defence: str = "none", attack: str = "quasi_newton", **means: float) -> Finding:
     measurements = {
         name: Measurement(
-            name,
-            "",
-            not name.startswith("lpips"),
+            describe_metric(name),
             NOTHING if math.isnan(mean) else Summary(mean, mean, mean, mean, 4),
             NOTHING,
         )
@@ -156,10 +155,8 @@ def test_one_attack_that_measured_is_enough_for_a_defence() -> None:
     assert both.exceeding({"psnr": 25.0}) == []
 
 
-def test_every_standard_metric_can_be_limited() -> None:
-    from leakgauge.audit.grid import standard_metrics
-
-    for name in standard_metrics():
+def test_every_metric_can_be_limited() -> None:
+    for name in METRICS:
         check_limit(name, 0.5)
 
 
@@ -175,7 +172,7 @@ def test_rows_keep_the_order_of_defences_and_put_the_leakiest_attack_first(make_
             ("clipping", "strong", 0.0, 12.0),
         ]
     ]
-    audit = summarise_records(records, {"identification": Identification(), "psnr": PSNR()}, {})
+    audit = summarise_records(records, {})
     assert [(one.defence, one.attack) for one in audit.rows] == [
         ("none", "sharp"),
         ("none", "strong"),
@@ -191,13 +188,12 @@ def test_rows_keep_the_order_of_defences_and_put_the_leakiest_attack_first(make_
 
 
 def test_a_row_is_the_mean_over_all_victims_of_all_rounds_beside_its_null(make_record: MakeRecord) -> None:
-    metrics = {"psnr": PSNR(), "identification": Identification()}
     records = [
         make_record(round=0, batch_size=2, scores={"psnr": (10.0, 20.0), "identification": (0.0, 1.0)}, seconds=1.0),
         make_record(round=1, batch_size=2, scores={"psnr": (30.0, NAN), "identification": (1.0, NAN)}, seconds=2.0),
         make_record(round=0, null=True, scores={"psnr": (7.0, 9.0), "identification": (0.0, 0.0)}, seconds=9.0),
     ]
-    (only,) = summarise_records(records, metrics, {}).rows
+    (only,) = summarise_records(records, {}).rows
     assert (only.rounds, only.victims, only.seconds) == (2, 4, 3.0)
     psnr = only.measurements["psnr"]
     assert (psnr.attack.mean, psnr.attack.worst, psnr.attack.count) == (20.0, 30.0, 3)
@@ -209,14 +205,14 @@ def test_scores_once_measured_are_shown_without_the_weights_that_measured_them(
     make_record: MakeRecord,
 ) -> None:
     record = make_record(scores={"psnr": (20.0,), "lpips_alex": (0.3,), "lpips_vgg": (NAN,)})
-    (only,) = summarise_records([record], {"psnr": PSNR(), "lpips_alex": None, "lpips_vgg": None}, {}).rows
+    (only,) = summarise_records([record], {}).rows
     assert only.measurements["lpips_alex"].attack.mean == 0.3
-    assert not only.measurements["lpips_alex"].higher_is_leakier
+    assert not only.measurements["lpips_alex"].metric.higher_is_leakier
     assert not only.measurements["lpips_vgg"].measured
 
 
 def test_a_null_without_its_attack_makes_no_row(make_record: MakeRecord) -> None:
-    assert summarise_records([make_record(null=True)], {"psnr": PSNR()}, {}).rows == ()
+    assert summarise_records([make_record(null=True)], {}).rows == ()
 
 
 def test_the_json_of_a_result_holds_every_number_and_no_nan(make_record: MakeRecord) -> None:
@@ -225,9 +221,7 @@ def test_the_json_of_a_result_holds_every_number_and_no_nan(make_record: MakeRec
         facts={"loss": NAN, "layer": "head"},
         ledger=(Fact("labels", True, "given"),),
     )
-    audit = summarise_records(
-        [record], {"psnr": PSNR(), "ssim": SSIM(), "identification": Identification()}, {"seed": 7}
-    )
+    audit = summarise_records([record], {"seed": 7})
     text = json.dumps(audit.to_json(), allow_nan=False)
     payload = json.loads(text)
     assert payload["seed"] == 7

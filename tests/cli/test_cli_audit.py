@@ -10,7 +10,7 @@ from cli_support import *  # noqa: F403
 from cli_support import Command, Process, Words
 
 from leakgauge import __version__
-from leakgauge.audit.grid import standard_metrics
+from leakgauge.catalogue import standard_metrics
 from leakgauge.config import import_factory
 from leakgauge.files import write_tensors
 

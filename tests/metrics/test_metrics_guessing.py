@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import LABEL_METRICS, Comparison, expected_guess
+from leakgauge.metrics import Comparison, LabelCounts, LabelExistence, LabelRecall, expected_guess
 
+LABEL_METRICS = (LabelRecall(), LabelExistence(), LabelCounts())
 PRIORS = {"uniform": None, "skewed": [0.5, 0.3, 0.2], "certain": [1.0, 0.0, 0.0]}
 
 

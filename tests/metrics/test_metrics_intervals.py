@@ -6,9 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
+from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import LPIPS, PSNR, Identification, Metric, Summary, beyond_chance, summarise
+from leakgauge.metrics import LPIPSVGG, PSNR, SSIM, Identification, Metric, Summary, beyond_chance, summarise
 
 BINARY, CONTINUOUS = Identification(), PSNR()
 
@@ -35,22 +37,60 @@ def test_proportions_have_wilsons_interval(hits: int, trials: int, low: float, h
     assert summary.mean == pytest.approx(hits / trials)
 
 
-def test_other_scores_have_students_interval() -> None:
+def test_decibels_have_students_interval() -> None:
     # 1..5: mean 3, deviation sqrt(2.5), 97.5 % quantile of t with 4 degrees 2.7764 (any printed table).
     summary = summarise(torch.arange(1.0, 6.0), CONTINUOUS)
     margin = 2.7764 * math.sqrt(2.5 / 5)
     assert (summary.low, summary.high) == pytest.approx((3 - margin, 3 + margin), abs=1e-4)
 
 
-@given(st.lists(st.floats(-50, 200), min_size=2, max_size=20))
-def test_the_interval_holds_the_mean_and_shrinks_to_it_without_spread(scores: list[float]) -> None:
-    summary = summarise(torch.tensor(scores, dtype=torch.float64), CONTINUOUS)
-    assert summary.low <= summary.mean <= summary.high
-    flat = summarise(torch.full((4,), scores[0], dtype=torch.float64), CONTINUOUS)
-    assert flat.low == flat.high == flat.mean == scores[0]
+@st.composite
+def scored(draw: st.DrawFn) -> tuple[Metric, Tensor]:
+    """A metric of the catalogue, and two or more scores that it could give."""
+    metric = describe_metric(draw(st.sampled_from(sorted(METRICS))))
+    one = st.sampled_from([0.0, 1.0]) if metric.binary else st.floats(max(metric.low, -50.0), min(metric.high, 200.0))
+    return metric, torch.tensor(draw(st.lists(one, min_size=2, max_size=20)), dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("metric", "worst"), [(PSNR(), 30.0), (LPIPS("vgg", ""), 10.0)])
+@given(scored())
+def test_an_interval_holds_the_mean_and_never_leaves_the_range(example: tuple[Metric, Tensor]) -> None:
+    metric, scores = example
+    summary = summarise(scores, metric)
+    assert metric.low <= summary.low <= summary.mean + 1e-12
+    assert summary.mean - 1e-12 <= summary.high <= metric.high
+
+
+@given(scored(), st.integers(2, 5))
+def test_an_interval_shrinks_as_the_same_scores_come_again(example: tuple[Metric, Tensor], times: int) -> None:
+    metric, scores = example
+    once, again = summarise(scores, metric), summarise(scores.repeat(times), metric)
+    slack = 1e-9 * (1 + abs(once.mean))
+    assert once.low <= again.low + slack
+    assert again.high <= once.high + slack
+
+
+@given(scored())
+def test_without_spread_an_interval_of_graded_scores_is_the_mean(example: tuple[Metric, Tensor]) -> None:
+    metric, scores = example
+    flat = summarise(scores[:1].repeat(4), metric)
+    if not metric.binary:
+        assert flat.low == flat.high == flat.mean == float(scores[0])
+
+
+def test_a_bounded_score_with_the_spread_of_a_proportion_has_wilsons_interval_but_for_the_quantile() -> None:
+    """-1 and 1 are the bounds of SSIM; with many scores Student's quantile is the normal one."""
+    hits = torch.tensor([1.0] * 1500 + [0.0] * 500, dtype=torch.float64)
+    share, likeness = summarise(hits, BINARY), summarise(2 * hits - 1, SSIM())
+    assert (likeness.low, likeness.high) == pytest.approx((2 * share.low - 1, 2 * share.high - 1), abs=1e-4)
+
+
+def test_a_bounded_score_far_from_its_bounds_has_nearly_students_interval() -> None:
+    scores = torch.linspace(-0.01, 0.01, 9, dtype=torch.float64)
+    bounded, free = summarise(scores, SSIM()), summarise(scores, CONTINUOUS)
+    assert (bounded.low, bounded.high) == pytest.approx((free.low, free.high), rel=1e-3)
+
+
+@pytest.mark.parametrize(("metric", "worst"), [(PSNR(), 30.0), (LPIPSVGG(), 10.0)])
 def test_the_worst_example_is_the_leakiest(metric: Metric, worst: float) -> None:
     assert summarise(torch.tensor([20.0, torch.nan, 30.0, 10.0]), metric).worst == worst
 

@@ -12,15 +12,16 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
 
-from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.metrics import LPIPS, Comparison, find_weights
-from leakgauge.metrics.lpips import _NETWORKS, _feature_shapes, _head_shapes
+from leakgauge.errors import InvalidFile
+from leakgauge.metrics import LPIPSVGG, Comparison, LPIPSAlex, find_weights
+from leakgauge.metrics.lpips import _NETWORKS, LPIPS, _feature_shapes, _head_shapes
 
 FILES = {
     "alex": ("alexnet_features", "lpips_alex_v0.1_lin"),
     "vgg": ("vgg16_features", "lpips_vgg_v0.1_lin"),
 }
 Network = Literal["alex", "vgg"]
+NETWORKS: dict[Network, type[LPIPS]] = {"alex": LPIPSAlex, "vgg": LPIPSVGG}
 REAL_WEIGHTS, REAL_DATA = os.environ.get("LEAKGAUGE_WEIGHTS"), os.environ.get("LEAKGAUGE_DATA")
 
 
@@ -57,14 +58,14 @@ def distance(metric: LPIPS, left: Tensor, right: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("network", ["alex", "vgg"])
 def test_it_is_zero_on_equal_images_symmetric_and_positive_elsewhere(folder: Path, network: Network) -> None:
-    metric, left, right = LPIPS(network, str(folder)), images(2), images(2, seed=1)
+    metric, left, right = NETWORKS[network](str(folder)), images(2), images(2, seed=1)
     assert distance(metric, left, left).tolist() == [0.0, 0.0]
     assert torch.equal(distance(metric, left, right), distance(metric, right, left))
     assert (distance(metric, left, right) > 0).all()
 
 
 def test_a_grey_image_is_the_same_image_in_three_equal_channels(folder: Path) -> None:
-    metric, left, right = LPIPS("alex", str(folder)), images(2, channels=1), images(2, channels=1, seed=1)
+    metric, left, right = LPIPSAlex(str(folder)), images(2, channels=1), images(2, channels=1, seed=1)
     in_colour = distance(metric, left.repeat(1, 3, 1, 1), right.repeat(1, 3, 1, 1))
     assert torch.allclose(distance(metric, left, right), in_colour)
 
@@ -73,18 +74,18 @@ def test_a_grey_image_is_the_same_image_in_three_equal_channels(folder: Path) ->
 def test_images_are_measured_from_the_smallest_size_with_a_last_tap(
     folder: Path, network: Network, smallest: int
 ) -> None:
-    metric = LPIPS(network, str(folder))
+    metric = NETWORKS[network](str(folder))
     below, at = smallest - 1, smallest
     assert distance(metric, images(1, side=below), images(1, side=below, seed=1)).isnan().all()
     assert distance(metric, images(1, side=at), images(1, side=at, seed=1)).isfinite().all()
 
 
 def test_other_channel_counts_are_not_measured(folder: Path) -> None:
-    assert distance(LPIPS("alex", str(folder)), images(2, channels=4), images(2, channels=4)).isnan().all()
+    assert distance(LPIPSAlex(str(folder)), images(2, channels=4), images(2, channels=4)).isnan().all()
 
 
 def test_more_pairs_than_fit_at_once_are_all_scored(folder: Path) -> None:
-    metric, left, right = LPIPS("alex", str(folder)), images(35), images(35, seed=1)
+    metric, left, right = LPIPSAlex(str(folder)), images(35), images(35, seed=1)
     expected = torch.cat([distance(metric, left[[row]], right[[row]]) for row in (0, 16, 34)])
     assert torch.allclose(distance(metric, left, right)[[0, 16, 34]], expected, rtol=1e-4)
 
@@ -94,17 +95,19 @@ def test_both_file_formats_give_the_same_distance_and_safetensors_is_preferred(f
         save_file(tensors, tmp_path / f"{stem}.safetensors")
         (tmp_path / f"{stem}.pt").write_bytes(b"never read")
     left, right = images(2), images(2, seed=1)
-    expected = distance(LPIPS("alex", str(folder)), left, right)
-    assert torch.equal(distance(LPIPS("alex", str(tmp_path)), left, right), expected)
+    expected = distance(LPIPSAlex(str(folder)), left, right)
+    assert torch.equal(distance(LPIPSAlex(str(tmp_path)), left, right), expected)
 
 
-def test_its_name_says_which_network() -> None:
-    assert [LPIPS("alex", "").name, LPIPS("vgg", "").name] == ["lpips_alex", "lpips_vgg"]
+def test_without_weights_it_is_described_but_measures_nothing_and_says_what_it_lacks() -> None:
+    assert distance(LPIPSAlex(), images(2), images(2)).isnan().all()
+    assert "weights" in str(LPIPSAlex().lacks)
 
 
-def test_an_unknown_network_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidCase, match="no network 'squeeze'; choose one of alex, vgg"):
-        LPIPS("squeeze", "")  # type: ignore[arg-type]
+def test_weights_are_read_as_soon_as_they_are_named(folder: Path, tmp_path: Path) -> None:
+    assert LPIPSVGG().with_weights(folder) == LPIPSVGG(str(folder))
+    with pytest.raises(InvalidFile, match="put one of them there"):
+        LPIPSVGG().with_weights(tmp_path)
 
 
 @pytest.mark.parametrize("missing", [0, 1])
@@ -112,7 +115,7 @@ def test_a_missing_file_is_named_with_the_remedy(tmp_path: Path, missing: int) -
     stem = FILES["alex"][1 - missing]
     torch.save(random_weights("alex")[1 - missing], tmp_path / f"{stem}.pt")
     with pytest.raises(InvalidFile, match=FILES["alex"][missing] + r"\.pt in .*; put one of them there") as refusal:
-        distance(LPIPS("alex", str(tmp_path)), images(1), images(1))
+        distance(LPIPSAlex(str(tmp_path)), images(1), images(1))
     assert "\n" not in str(refusal.value)
 
 
@@ -136,7 +139,7 @@ def test_a_malicious_pickle_is_refused_and_never_runs(tmp_path: Path, writer: st
     else:
         torch.save(payload, path, _use_new_zipfile_serialization=writer == "torch")
     with pytest.raises(InvalidFile, match=r"alexnet_features.* is not a readable file of plain tensors"):
-        distance(LPIPS("alex", str(tmp_path)), images(1), images(1))
+        distance(LPIPSAlex(str(tmp_path)), images(1), images(1))
     assert not exploded.exists()
     # The payload is live: what guards it is the loading, not a mistake in this test.
     if writer == "pickle":
@@ -149,17 +152,17 @@ def test_a_malicious_pickle_is_refused_and_never_runs(tmp_path: Path, writer: st
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, suffix: str) -> None:
     (tmp_path / f"alexnet_features{suffix}").write_bytes(content)
     with pytest.raises(InvalidFile, match="fetch a fresh copy"):
-        distance(LPIPS("alex", str(tmp_path)), images(1), images(1))
+        distance(LPIPSAlex(str(tmp_path)), images(1), images(1))
 
 
 def test_tensors_of_another_network_are_refused_by_name_and_shape(tmp_path: Path) -> None:
     features, _ = random_weights("alex")
     torch.save({**features, "features.3.weight": torch.zeros(2, 2)}, tmp_path / "alexnet_features.pt")
     with pytest.raises(InvalidFile, match=r"no tensor 'features.3.weight' shaped \(192, 64, 5, 5\)"):
-        distance(LPIPS("alex", str(tmp_path)), images(1), images(1))
+        distance(LPIPSAlex(str(tmp_path)), images(1), images(1))
     torch.save([1, 2], tmp_path / "alexnet_features.pt")
     with pytest.raises(InvalidFile, match=r"no tensor 'features\.0\.weight'"):
-        distance(LPIPS("alex", str(tmp_path)), images(1), images(1))
+        distance(LPIPSAlex(str(tmp_path)), images(1), images(1))
 
 
 def test_weights_are_found_by_argument_then_environment_then_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,5 +188,5 @@ def example(name: str) -> Tensor:
     [("alex", "p0", 0.722), ("alex", "p1", 0.138), ("vgg", "p0", 0.569), ("vgg", "p1", 0.422)],
 )
 def test_published_distances_are_reproduced(network: Network, name: str, published: float) -> None:
-    metric = LPIPS(network, str(REAL_WEIGHTS))
+    metric = NETWORKS[network](str(REAL_WEIGHTS))
     assert float(distance(metric, example("ref"), example(name))) == pytest.approx(published, abs=5e-4)

@@ -8,7 +8,7 @@ import torch
 from test_report_examples import audit_of, labelled, null_of, record
 
 from browser_support import needs_browser, seen
-from leakgauge.report.html import write_report
+from leakgauge.report.audit_page import write_report
 
 SCRIPT = """
   const images = [...root.querySelectorAll("img")].map(image => image.complete && image.naturalWidth > 0);

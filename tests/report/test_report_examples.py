@@ -13,20 +13,11 @@ import torch
 from leakgauge.audit.plan import Plan
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.result import AuditResult, summarise_records
-from leakgauge.audit.run import Metrics
 from leakgauge.audit.verdict import Verdict
-from leakgauge.metrics import LABEL_METRICS, PSNR, SSIM, Identification, expected_guess
+from leakgauge.metrics import expected_guess
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome
 
-METRICS: Metrics = {
-    "psnr": PSNR(),
-    "ssim": SSIM(),
-    "identification": Identification(),
-    **{metric.name: metric for metric in LABEL_METRICS},
-    "lpips_alex": None,
-    "lpips_vgg": None,
-}
 PLAN = {
     "dataset": "photos",
     "model": "compact",
@@ -120,7 +111,7 @@ def null_of(case: Record) -> Record:
 
 
 def audit_of(records: Sequence[Record], description: Mapping[str, Any] = PLAN, *, complete: bool = True) -> AuditResult:
-    return summarise_records(records, METRICS, description, complete=complete)
+    return summarise_records(records, description, complete=complete)
 
 
 def audit(verdicts: Mapping[str, Verdict], description: Mapping[str, Any] = PLAN) -> AuditResult:

@@ -11,7 +11,7 @@ from test_report_examples import audit, audit_of, null_of, record
 from leakgauge.audit.record import Pictures
 from leakgauge.audit.verdict import Verdict
 from leakgauge.defences import Clipping, GaussianNoise, NoDefence, chain
-from leakgauge.report.terminal import headline, humanise
+from leakgauge.report.words import headline, humanise
 from leakgauge.types import Outcome
 
 LEAKS, PARTLY, CLEAN, UNKNOWN = Verdict

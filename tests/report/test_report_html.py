@@ -17,7 +17,7 @@ from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
 from leakgauge.config import from_mapping
 from leakgauge.protocol.threat_model import Fact
-from leakgauge.report.html import render, write_report
+from leakgauge.report.audit_page import render, write_report
 from leakgauge.report.pictures import data_uri
 from leakgauge.types import Outcome
 

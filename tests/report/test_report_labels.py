@@ -15,9 +15,10 @@ from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
 from leakgauge.protocol.threat_model import Fact
-from leakgauge.report.html import render
-from leakgauge.report.labels import MOST_CLASSES, chart, figures, tables
-from leakgauge.report.terminal import headline, table
+from leakgauge.report.audit_page import render
+from leakgauge.report.charts import MOST_CLASSES, chart, figures
+from leakgauge.report.console import label_tables, table
+from leakgauge.report.words import headline
 
 ALL, NONE = (4, 0, 3, 1), (0, 8, 0, 0)
 GIVEN = (Fact("labels", True, "given"),)
@@ -126,7 +127,7 @@ def test_the_terminal_table_shows_labels_beside_their_guess_and_no_image_columns
 
 def test_the_tables_of_the_command_have_counts_totals_scores_and_assumptions() -> None:
     records = [labelled(ALL, ALL), labelled(ALL, NONE, attack="other"), replace(labelled(ALL, NONE), null=True)]
-    lines = printed(tables(audit_of(records, {"files": ["folder/one.safetensors"]}))).splitlines()
+    lines = printed(label_tables(audit_of(records, {"files": ["folder/one.safetensors"]}))).splitlines()
     words = [line.split() for line in lines]
     assert ["one.safetensors"] in words
     assert ["class", "true", "label_attack", "other"] in words
@@ -140,11 +141,11 @@ def test_the_tables_of_the_command_have_counts_totals_scores_and_assumptions() -
 
 
 def test_the_tables_without_the_truth_have_no_scores_and_leave_out_what_does_not_occur() -> None:
-    text = printed(tables(audit_of([labelled(None, [2, *([0] * 98), 1])], {})))
+    text = printed(label_tables(audit_of([labelled(None, [2, *([0] * 98), 1])], {})))
     assert "true" not in text
     assert "guess" not in text
     assert "The other 98 of 100 classes do not occur." in text
-    many = printed(tables(audit_of([labelled(None, [1] * 60)], {})))
+    many = printed(label_tables(audit_of([labelled(None, [1] * 60)], {})))
     assert "20 further classes are left out; --json has them." in many
 
 

@@ -14,7 +14,8 @@ from PIL import Image
 from test_report_examples import audit_of, null_of, record
 
 from leakgauge.audit.record import Pictures
-from leakgauge.report.pictures import Axes, data_uri, gallery
+from leakgauge.report.charts import Axes
+from leakgauge.report.pictures import data_uri, gallery
 from leakgauge.types import Outcome
 
 

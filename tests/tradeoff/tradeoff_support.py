@@ -11,7 +11,7 @@ from torch import nn
 
 from leakgauge.audit.result import Measurement
 from leakgauge.audit.verdict import Verdict
-from leakgauge.metrics import Identification, Summary, summarise
+from leakgauge.metrics import LPIPSVGG, PSNR, Identification, LPIPSAlex, Metric, Summary, summarise
 from leakgauge.protocol import learner_and_state
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Spread, Tradeoff, TradeoffRow
@@ -48,10 +48,10 @@ def cell(identified: int | None, psnr: float = 12.0, images: int = 8) -> Cell:
     seen = summarise(scores if identified is not None else scores[:0], Identification())
     null = summarise(torch.zeros(images), Identification())
     spreads = {
-        "identification": Spread(Measurement("identification", "", True, seen, null), float(scores.std())),
-        "psnr": _spread("psnr", "dB", True, psnr),
-        "lpips_vgg": _spread("lpips_vgg", "", False, 1 - psnr / 40),
-        "lpips_alex": Spread(Measurement("lpips_alex", "", False, _nothing(), _nothing()), math.nan),
+        "identification": Spread(Measurement(Identification(), seen, null), float(scores.std())),
+        "psnr": _spread(PSNR(), psnr),
+        "lpips_vgg": _spread(LPIPSVGG(), 1 - psnr / 40),
+        "lpips_alex": Spread(Measurement(LPIPSAlex(), _nothing(), _nothing()), math.nan),
     }
     # Images differ among themselves by far more than the rows of a table do on one of them.
     single = {"psnr": tuple(psnr + 3 * (n % 2) + 0.5 * math.sin(997 * n * psnr) for n in range(images))}
@@ -80,9 +80,9 @@ def table_of(*rows: TradeoffRow, limit: Mapping[str, float] | None = None, compl
     return Tradeoff(rows, (STRONG, REAL, UNAWARE), limits, words, complete)
 
 
-def _spread(name: str, unit: str, higher: bool, value: float) -> Spread:
-    seen = Summary(value, value + (3 if higher else -0.1), value - 1, value + 1, 8)
-    return Spread(Measurement(name, unit, higher, seen, Summary(9.5, 11.0, 9.0, 10.0, 8)), 1.25)
+def _spread(metric: Metric, value: float) -> Spread:
+    seen = Summary(value, value + (3 if metric.higher_is_leakier else -0.1), value - 1, value + 1, 8)
+    return Spread(Measurement(metric, seen, Summary(9.5, 11.0, 9.0, 10.0, 8)), 1.25)
 
 
 def _nothing() -> Summary:

@@ -14,13 +14,13 @@ from torch.nn.functional import cross_entropy
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
 from leakgauge.audit.case import Case
-from leakgauge.audit.grid import Round, grid, standard_metrics
+from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.result import AuditResult, summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, ProgressOf, recall, unwatched
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.audit.workers import Jobs
-from leakgauge.catalogue import ATTACKS
+from leakgauge.catalogue import ATTACKS, standard_metrics
 from leakgauge.config import build, build_defence
 from leakgauge.data import reference_images
 from leakgauge.defences import Defence
@@ -143,7 +143,7 @@ def _execute(
         complete = len(records) == len(keys)
         if not records:
             raise
-    result = summarise_records(records, metrics, description, complete=complete)
+    result = summarise_records(records, description, complete=complete)
     if out is not None and result.rows:
         result.write_report(out)
     return result
@@ -159,7 +159,7 @@ def load_result(folder: Path, metrics: Metrics) -> AuditResult:
     records = [record for key in last["keys"] if (record := recall(key, metrics, store)) is not None]
     if not records:
         raise InvalidCase(f"The audit in {folder} was stopped before its first result; run it again.")
-    return summarise_records(records, metrics, last["description"], complete=len(records) == len(last["keys"]))
+    return summarise_records(records, last["description"], complete=len(records) == len(last["keys"]))
 
 
 def named_threat_model(name: str) -> ThreatModel:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,19 +11,15 @@ from torch import Tensor
 from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.malicious import MaliciousAttack
 from leakgauge.audit.case import Case, SimulatedUpdate
-from leakgauge.audit.run import Metrics
 from leakgauge.config import cause
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import FSIM, LABEL_METRICS, LPIPS, PSNR, SSIM, Comparison, Identification, find_weights
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
 from leakgauge.space import ImageSpace
 from leakgauge.types import Batch, ModelState
-
-_BLACK = Comparison(torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32), None, torch.zeros(1), None)
 
 
 @dataclass(frozen=True)
@@ -121,27 +116,6 @@ def check_loss(learner: Learner, state: ModelState, batch: Batch) -> None:
         ) from error
     if not usable:
         raise InvalidCase("The loss of the private batch is not one finite number; check the model's weights and loss.")
-
-
-def standard_metrics(weights: str | Path | None = None) -> Metrics:
-    """The metrics of every audit; LPIPS only where its weights are at hand, otherwise it is listed as not measured."""
-    folder = find_weights(weights)
-    alex, vgg = (LPIPS("alex", str(folder)), LPIPS("vgg", str(folder))) if folder else (None, None)
-    for metric in filter(None, (alex, vgg)):
-        metric(_BLACK)  # once now, so that a missing file shows before the first attack and not after it
-    return {
-        "psnr": PSNR(),
-        "ssim": SSIM(),
-        "fsim": FSIM(),
-        "identification": Identification(),
-        **label_metrics(),
-        "lpips_alex": alex,
-        "lpips_vgg": vgg,
-    }
-
-
-def label_metrics() -> Metrics:
-    return {metric.name: metric for metric in LABEL_METRICS}
 
 
 def draw_crowd(pool: Batch, truth: Batch, count: int, *, generator: torch.Generator) -> Tensor | None:

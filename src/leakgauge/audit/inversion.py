@@ -8,9 +8,9 @@ from typing import Any
 
 from leakgauge.attacks.base import LabelAttack
 from leakgauge.audit.api import build_attack, chosen_budget
-from leakgauge.audit.grid import standard_metrics
 from leakgauge.audit.plan import Prepared
 from leakgauge.audit.recorded import OpenRound
+from leakgauge.catalogue import standard_metrics
 from leakgauge.config import import_factory
 from leakgauge.data import reference_images
 from leakgauge.protocol.recording import read_round

@@ -13,9 +13,9 @@ from torch import nn
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit.api import DEFAULT_ATTACKS, DEFAULT_DEFENCES, build_attack, chosen_budget, named_threat_model
 from leakgauge.audit.case import Case
-from leakgauge.audit.grid import Round, check_loss, draw_crowd, grid, standard_metrics
+from leakgauge.audit.grid import Round, check_loss, draw_crowd, grid
 from leakgauge.audit.run import Metrics
-from leakgauge.catalogue import DATASETS, LOCAL_UPDATES, MODELS
+from leakgauge.catalogue import DATASETS, LOCAL_UPDATES, MODELS, standard_metrics
 from leakgauge.config import build, build_defence, import_factory
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase

@@ -11,10 +11,9 @@ import torch
 
 from leakgauge.attacks.base import LabelAttack
 from leakgauge.audit.case import Case
-from leakgauge.audit.grid import label_metrics
 from leakgauge.audit.plan import Prepared
 from leakgauge.audit.recorded import OpenRound
-from leakgauge.catalogue import ATTACKS, Table
+from leakgauge.catalogue import ATTACKS, Table, label_metrics
 from leakgauge.config import build, import_factory
 from leakgauge.data import reference_images
 from leakgauge.errors import InvalidCase

@@ -11,44 +11,14 @@ from typing import Any
 import torch
 
 from leakgauge.audit.record import Record
-from leakgauge.audit.run import Metrics
 from leakgauge.audit.verdict import Verdict, judge, labels_leak
+from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
 from leakgauge.files import finite
-from leakgauge.metrics import (
-    FSIM,
-    LABEL_METRICS,
-    LPIPS,
-    PSNR,
-    SSIM,
-    AffinePSNR,
-    Identification,
-    LabelRecall,
-    Metric,
-    Summary,
-    summarise,
-)
+from leakgauge.metrics import PSNR, Identification, Kind, LabelRecall, Metric, Summary, summarise
 from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome
 from leakgauge.version import VERSION
-
-# Unit and direction of each metric; LPIPS needs its weights to measure, not to be described.
-_DESCRIBED: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        PSNR(),
-        SSIM(),
-        FSIM(),
-        AffinePSNR(),
-        Identification(),
-        *LABEL_METRICS,
-        LPIPS("alex", ""),
-        LPIPS("vgg", ""),
-    )
-}
-
-OF_LABELS = tuple(metric.name for metric in LABEL_METRICS)
-"""The metrics that say nothing where labels were given to the attacker."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +28,7 @@ class Measurement:
     ``guess`` is the expected mean of labels drawn uniformly over the classes, NaN for metrics of images.
     """
 
-    metric: str
-    unit: str
-    higher_is_leakier: bool
+    metric: Metric
     attack: Summary
     null: Summary
     guess: float = math.nan
@@ -115,9 +83,10 @@ class Finding:
     def measured(self, name: str) -> Measurement | None:
         """What a metric found out; None where it was not measured or says nothing, as of labels that were given."""
         measurement = self.measurements.get(name)
-        if measurement is None or not measurement.measured or (name in OF_LABELS and self.labels_given):
+        if measurement is None or not measurement.measured:
             return None
-        return measurement
+        given = measurement.metric.serves is Kind.LABELS and self.labels_given
+        return None if given else measurement
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -183,7 +152,7 @@ class AuditResult:
                     )
             for row, measurement in judged:
                 mean = measurement.attack.mean
-                if mean > limit if measurement.higher_is_leakier else mean < limit:
+                if measurement.metric.leakage(mean) > measurement.metric.leakage(limit):
                     exceeded.append(
                         f"{row.defence}: {name} is {mean:.3g}, the limit is {limit:g} (attack {row.attack})"
                     )
@@ -191,39 +160,38 @@ class AuditResult:
 
     def write_report(self, folder: str | Path) -> Path:
         """Write ``index.html`` into the folder and return its path."""
-        from leakgauge.report.html import write_report
+        from leakgauge.report.audit_page import write_report
 
         return write_report(self, Path(folder))
 
 
 def check_limit(name: str, limit: float) -> None:
     """Refuse a limit on a metric that does not exist, or one that nothing could exceed."""
-    if name not in _DESCRIBED:
-        raise InvalidCase(f"There is no metric {name!r} to limit; choose from {', '.join(sorted(_DESCRIBED))}.")
+    describe_metric(name)
     if not math.isfinite(limit):
         raise InvalidCase(f"The limit of {name!r} must be a finite number, got {limit}; such as {name}=0.5.")
 
 
 def summarise_records(
-    records: Sequence[Record], metrics: Metrics, description: Mapping[str, Any], *, complete: bool = True
+    records: Sequence[Record], description: Mapping[str, Any], *, complete: bool = True
 ) -> AuditResult:
     """Rows in the order of the records' defences, the gravest verdict first within each."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         groups.setdefault((record.defence, record.attack), []).append(record)
     defences = list(dict.fromkeys(record.defence for record in records))
-    rows = [_row(group, metrics) for group in groups.values() if any(not record.null for record in group)]
+    rows = [_finding(group) for group in groups.values() if any(not record.null for record in group)]
     rows.sort(key=lambda row: (defences.index(row.defence), _rank(row)))
     return AuditResult(tuple(rows), dict(description), complete)
 
 
-def _row(group: Sequence[Record], metrics: Metrics) -> Finding:
+def _finding(group: Sequence[Record]) -> Finding:
     records = tuple(record for record in group if not record.null)
     nulls = tuple(record for record in group if record.null)
     first = records[0]
     names = dict.fromkeys(name for record in records for name in record.scores)
-    described = {name: metrics.get(name) or _DESCRIBED.get(name) for name in names}
-    measurements = {name: _measure(metric, records, nulls) for name, metric in described.items() if metric is not None}
+    # In the order of the catalogue; a score of a metric that is no more has no meaning left.
+    measurements = {name: _measure(describe_metric(name), records, nulls) for name in METRICS if name in names}
     return Finding(
         defence=first.defence,
         attack=first.attack,
@@ -252,9 +220,7 @@ def labels_given(ledger: Sequence[Fact]) -> bool:
 
 def _measure(metric: Metric, records: Sequence[Record], nulls: Sequence[Record]) -> Measurement:
     return Measurement(
-        metric.name,
-        metric.unit,
-        metric.higher_is_leakier,
+        metric,
         _over(records, metric),
         _over(nulls, metric),
         _guessed(records, metric.name),
@@ -283,7 +249,7 @@ def _rank(row: Finding) -> tuple[float, ...]:
         measurement = row.measurements.get(name)
         return -measurement.attack.mean if measurement is not None and measurement.measured else math.inf
 
-    return list(Verdict).index(row.verdict), leak("identification"), leak("psnr"), leak(LabelRecall.name)
+    return list(Verdict).index(row.verdict), leak(Identification.name), leak(PSNR.name), leak(LabelRecall.name)
 
 
 def _measurement(value: Measurement) -> dict[str, Any]:
@@ -299,6 +265,6 @@ def _measurement(value: Measurement) -> dict[str, Any]:
             "count": value.null.count,
         },
         "guess": finite(value.guess),
-        "higher_is_leakier": value.higher_is_leakier,
-        "unit": value.unit,
+        "higher_is_leakier": value.metric.higher_is_leakier,
+        "unit": value.metric.unit,
     }

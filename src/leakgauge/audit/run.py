@@ -24,8 +24,8 @@ from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction
 
-Metrics = Mapping[str, Metric | None]
-"""By name; None = known, but not measurable here (weights not given)."""
+Metrics = Mapping[str, Metric]
+"""By name."""
 
 
 class ProgressOf(Protocol):
@@ -119,8 +119,7 @@ def _counted(labels: Tensor | None, num_classes: int) -> tuple[int, ...] | None:
 
 def score(comparison: Comparison, metrics: Metrics) -> dict[str, tuple[float, ...]]:
     """One score per private example, or per batch, and metric; NaN where a metric is not measured."""
-    missing = (float("nan"),) * len(comparison.originals)
-    return {name: missing if metric is None else tuple(metric(comparison).tolist()) for name, metric in metrics.items()}
+    return {name: tuple(metric(comparison).tolist()) for name, metric in metrics.items()}
 
 
 def run_cases(
@@ -148,7 +147,7 @@ def recall(key: str, metrics: Metrics, store: Store) -> Record | None:
     wanted = {
         name: metric
         for name, metric in metrics.items()
-        if metric is not None and all(math.isnan(score) for score in record.scores.get(name, ()))
+        if metric.lacks is None and all(math.isnan(score) for score in record.scores.get(name, ()))
     }
     originals = record.pictures.originals
     # Without crowd and labels, which are not stored: what needs them stays as it was.

@@ -29,7 +29,7 @@ def labels(
     from leakgauge.audit.api import execute
     from leakgauge.audit.restoration import DEFAULT_METHOD, Restoration, prepare_restoration
     from leakgauge.audit.store import check_reachable
-    from leakgauge.report.labels import tables
+    from leakgauge.report.console import label_tables
     from leakgauge.report.progress import case_progress
 
     limits = limits_of(fail_above)
@@ -48,4 +48,4 @@ def labels(
     check_limits(limits, prepared)
     with case_progress(stderr(), prepared.cases) as progress_of:
         result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
-    finish(result, out, limits, as_json, "labels", tables)
+    finish(result, out, limits, as_json, "labels", label_tables)

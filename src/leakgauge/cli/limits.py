@@ -23,14 +23,17 @@ def limits_of(texts: list[str] | None) -> dict[str, float]:
 
 def check_limits(limits: dict[str, float], prepared: Any) -> None:
     """Refuse, before any attack runs, a limit on what this run cannot measure."""
-    from leakgauge.audit.result import OF_LABELS, labels_given
+    from leakgauge.audit.result import labels_given
+    from leakgauge.metrics import Kind
 
     for name in limits:
         if name not in prepared.metrics:
-            raise InvalidCase(f"The limit on {name!r} cannot be measured here; choose from {', '.join(OF_LABELS)}.")
-        if prepared.metrics[name] is None:
-            raise InvalidCase(f"The limit on {name!r} needs LPIPS weights; name their folder with --weights.")
-        if name in OF_LABELS and all(labels_given(case.ledger) for case in prepared.cases):
+            known = ", ".join(prepared.metrics)
+            raise InvalidCase(f"The limit on {name!r} cannot be measured here; choose from {known}.")
+        metric = prepared.metrics[name]
+        if metric.lacks:
+            raise InvalidCase(f"The limit on {name!r} needs {metric.lacks}.")
+        if metric.serves is Kind.LABELS and all(labels_given(case.ledger) for case in prepared.cases):
             raise InvalidCase(
                 f"The limit on {name!r} needs labels that the attacker is not given; "
                 "choose such a threat model, or add an attack on labels."

@@ -24,7 +24,8 @@ def finish(
     body: Callable[[Any], RenderableType] | None = None,
 ) -> None:
     """Print the result, its table or another ``body``, then let the exit code say whether a limit was exceeded."""
-    from leakgauge.report.terminal import headline, table
+    from leakgauge.report.console import table
+    from leakgauge.report.words import headline
 
     # A part of the rows can neither pass nor fail the whole.
     exceeded = result.exceeding(limits) if result.complete else []

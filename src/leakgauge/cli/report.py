@@ -20,7 +20,7 @@ def report(
 ) -> None:
     """Write the report of an earlier audit again, from its stored results."""
     from leakgauge.audit.api import load_result
-    from leakgauge.audit.grid import standard_metrics
+    from leakgauge.catalogue import standard_metrics
 
     limits = limits_of(fail_above)
     result = load_result(folder, standard_metrics(weights))

@@ -31,9 +31,10 @@ def tradeoff(
     from leakgauge.audit.store import check_reachable
     from leakgauge.audit.workers import Jobs
     from leakgauge.config import from_mapping, load_config
+    from leakgauge.report.console import tradeoff_table
+    from leakgauge.report.progress import Bars
     from leakgauge.report.tradeoff_page import write_page
-    from leakgauge.report.tradeoff_progress import Bars
-    from leakgauge.report.tradeoff_words import remarks, sentence, table
+    from leakgauge.report.tradeoff_words import remarks, sentence
     from leakgauge.tradeoff import TradeoffPlan
     from leakgauge.tradeoff import tradeoff as run
 
@@ -50,7 +51,7 @@ def tradeoff(
         console.print(f"[bold]{escaped(sentence(result))}[/]")
         for remark in remarks(result):
             console.print(escaped(remark))
-        console.print(table(result))
+        console.print(tradeoff_table(result))
         console.print(f"Report: [bold]{escaped(str(page.resolve()))}[/]", soft_wrap=True)
     if not result.complete:
         stopped_early()

@@ -2,25 +2,26 @@
 
 from leakgauge.metrics.affine_psnr import AffinePSNR
 from leakgauge.metrics.alignment import Comparison, align
-from leakgauge.metrics.base import Metric
+from leakgauge.metrics.base import Kind, Metric
 from leakgauge.metrics.fsim import FSIM
 from leakgauge.metrics.guessing import expected_guess
 from leakgauge.metrics.identification import Identification
-from leakgauge.metrics.intervals import Summary, beyond_chance, summarise
-from leakgauge.metrics.labels import LABEL_METRICS, LabelCounts, LabelExistence, LabelRecall, class_counts
-from leakgauge.metrics.lpips import LPIPS, find_weights
+from leakgauge.metrics.intervals import Summary, beyond_chance, student_interval, summarise
+from leakgauge.metrics.labels import LabelCounts, LabelExistence, LabelRecall, class_counts
+from leakgauge.metrics.lpips import LPIPSVGG, LPIPSAlex, find_weights
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.ssim import SSIM
 
 __all__ = [
     "FSIM",
-    "LABEL_METRICS",
-    "LPIPS",
+    "LPIPSVGG",
     "PSNR",
     "SSIM",
     "AffinePSNR",
     "Comparison",
     "Identification",
+    "Kind",
+    "LPIPSAlex",
     "LabelCounts",
     "LabelExistence",
     "LabelRecall",
@@ -31,5 +32,6 @@ __all__ = [
     "class_counts",
     "expected_guess",
     "find_weights",
+    "student_interval",
     "summarise",
 ]

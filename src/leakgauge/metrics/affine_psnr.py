@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.base import Kind, Metric
 from leakgauge.metrics.psnr import PSNR
 
 
+@final
 @dataclass(frozen=True)
-class AffinePSNR:
+class AffinePSNR(Metric):
     """PSNR after the gain and offset per channel that bring the whole batch nearest to the originals.
 
     BatchNorm in train mode divides contrast and brightness out, so that an update hardly tells them; this says what was
@@ -19,9 +21,14 @@ class AffinePSNR:
     """
 
     name: ClassVar[str] = "psnr_affine"
+    title: ClassVar[str] = "PSNR (contrast and brightness fitted)"
     unit: ClassVar[str] = "dB"
-    higher_is_leakier: ClassVar[bool] = True
-    binary: ClassVar[bool] = False
+    low: ClassVar[float] = PSNR.low
+    high: ClassVar[float] = PSNR.high
+    exact: ClassVar[float] = PSNR.exact
+    serves: ClassVar[Kind] = Kind.IMAGES
+    digits: ClassVar[int] = 1
+    standard: ClassVar[bool] = False
 
     def __call__(self, comparison: Comparison) -> Tensor:
         return PSNR()(replace(comparison, reconstructions=fitted(comparison)))

@@ -3,13 +3,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, conv2d
 
 from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.base import Kind, Metric
 
 # The constants of the paper: scales and orientations of the log-Gabor filters, and what keeps the ratios finite.
 _SCALES, _ORIENTATIONS = 4, 4
@@ -26,8 +27,9 @@ _YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 _SCHARR = ((3.0, 0.0, -3.0), (10.0, 0.0, -10.0), (3.0, 0.0, -3.0))
 
 
+@final
 @dataclass(frozen=True)
-class FSIM:
+class FSIM(Metric):
     """Feature similarity of pixels in [0, 1], 1 for equal images [Zhang et al., 2011, FSIM and FSIMc].
 
     Likeness of phase congruency [Kovesi, 1999] and of gradient magnitude, weighted by the larger phase congruency of
@@ -39,9 +41,11 @@ class FSIM:
     """
 
     name: ClassVar[str] = "fsim"
-    unit: ClassVar[str] = ""
-    higher_is_leakier: ClassVar[bool] = True
-    binary: ClassVar[bool] = False
+    title: ClassVar[str] = "FSIM"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    exact: ClassVar[float] = 1.0
+    serves: ClassVar[Kind] = Kind.IMAGES
 
     chromatic: bool = True
 

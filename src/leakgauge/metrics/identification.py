@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.base import Kind, Metric
 
 
+@final
 @dataclass(frozen=True)
-class Identification:
+class Identification(Metric):
     """1 if the original is nearer (squared error) to its reconstruction than every distractor, else 0.
 
     The idea is the image identifiability precision of Yin et al. [2021], here in pixels and against given distractors.
@@ -23,8 +25,12 @@ class Identification:
     """
 
     name: ClassVar[str] = "identification"
-    unit: ClassVar[str] = ""
-    higher_is_leakier: ClassVar[bool] = True
+    title: ClassVar[str] = "Identified"
+    heading: ClassVar[str] = "identified"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    exact: ClassVar[float] = 1.0
+    serves: ClassVar[Kind] = Kind.INPUTS
     binary: ClassVar[bool] = True
 
     def __call__(self, comparison: Comparison) -> Tensor:

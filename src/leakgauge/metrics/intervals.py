@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from scipy import stats
@@ -28,7 +29,9 @@ class Summary:
 def summarise(scores: Tensor, metric: Metric) -> Summary:
     """Summary of the scores that are not NaN.
 
-    The interval is Wilson's [1927] for a proportion, Student's t over examples otherwise (from two examples on).
+    The interval never leaves the metric's range: Wilson's [1927] for a proportion; for other bounded scores the same
+    construction with the spread that was seen, and for scores without a lower bound Student's, cut at the upper one.
+    Both need two examples.
 
     >>> import torch
     >>> from leakgauge.metrics.psnr import PSNR
@@ -39,7 +42,7 @@ def summarise(scores: Tensor, metric: Metric) -> Summary:
     count = len(measured)
     if count == 0:
         return Summary(_NAN, _NAN, _NAN, _NAN, 0)
-    low, high = _wilson(int(measured.sum()), count) if metric.binary else _student(measured)
+    low, high = _wilson(int(measured.sum()), count) if metric.binary else _interval(measured, metric)
     worst = measured.max() if metric.higher_is_leakier else measured.min()
     return Summary(float(measured.mean()), float(worst), low, high, count)
 
@@ -62,7 +65,39 @@ def _wilson(hits: int, trials: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def _student(scores: Tensor) -> tuple[float, float]:
+def _interval(scores: Tensor, metric: Metric) -> tuple[float, float]:
+    low, high = student_interval(scores)
+    if math.isnan(low):
+        return low, high
+    mean, squared_margin = float(scores.mean()), ((high - low) / 2) ** 2
+    if math.isfinite(metric.low) and squared_margin > 0:
+        low, high = _within(mean, squared_margin, metric)
+    return min(max(low, metric.low), mean), max(min(high, metric.high), mean)
+
+
+def _within(mean: float, squared_margin: float, metric: Metric) -> tuple[float, float]:
+    """Every centre that the mean is no farther from than a margin that shrinks towards the bounds as it must.
+
+    The variance at a centre c is taken to be in proportion to (c - low) (high - c), or to c - low where there is no
+    upper bound, and to be the observed one at the mean. With a proportion's variance this is Wilson's interval for the
+    effective number of trials [Kish, 1965].
+    """
+    above = mean - metric.low
+    if above <= 0 or mean >= metric.high:
+        return mean, mean
+    if math.isinf(metric.high):
+        factor = squared_margin / above
+        centre, reach = above + factor / 2, math.sqrt(factor * above + factor**2 / 4)
+    else:
+        span = metric.high - metric.low
+        factor = squared_margin / (above * (span - above))
+        centre = (above + factor * span / 2) / (1 + factor)
+        reach = math.sqrt(factor * above * (span - above) + (factor * span / 2) ** 2) / (1 + factor)
+    return metric.low + centre - reach, metric.low + centre + reach
+
+
+def student_interval(scores: Tensor) -> tuple[float, float]:
+    """Student's 95 % interval of the mean of unbounded scores; NaN for fewer than two."""
     if len(scores) < 2:
         return _NAN, _NAN
     quantile = stats.t.ppf((1 + _CONFIDENCE) / 2, df=len(scores) - 1)

@@ -3,16 +3,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.base import Kind, Metric
 
 
+@final
 @dataclass(frozen=True)
-class LabelRecall:
+class LabelRecall(Metric):
     """1 for each private example whose label was restored, with multiplicity: of n_c examples the first min(n_c, r_c).
 
     Here r_c restored labels name class c, so the mean is sum_c min(n_c, r_c) / n, the instance recall of Ma et al.
@@ -24,8 +26,12 @@ class LabelRecall:
     """
 
     name: ClassVar[str] = "label_recall"
-    unit: ClassVar[str] = ""
-    higher_is_leakier: ClassVar[bool] = True
+    title: ClassVar[str] = "Labels restored"
+    heading: ClassVar[str] = "labels"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    exact: ClassVar[float] = 1.0
+    serves: ClassVar[Kind] = Kind.LABELS
     binary: ClassVar[bool] = True
 
     def __call__(self, comparison: Comparison) -> Tensor:
@@ -39,8 +45,9 @@ class LabelRecall:
         return torch.tensor(scores, dtype=torch.float64)
 
 
+@final
 @dataclass(frozen=True)
-class LabelExistence:
+class LabelExistence(Metric):
     """The share of all C classes of which it was restored whether the batch holds them, one score per batch.
 
     The label existence accuracy (LeAcc) of Ma et al. [2023]. Absent classes count too, so with many more classes than
@@ -53,16 +60,20 @@ class LabelExistence:
     """
 
     name: ClassVar[str] = "label_existence"
-    unit: ClassVar[str] = ""
-    higher_is_leakier: ClassVar[bool] = True
-    binary: ClassVar[bool] = False
+    title: ClassVar[str] = "Class presence right (LeAcc)"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    exact: ClassVar[float] = 1.0
+    serves: ClassVar[Kind] = Kind.LABELS
+    per_batch: ClassVar[bool] = True
 
     def __call__(self, comparison: Comparison) -> Tensor:
         return _share_of_classes(comparison, lambda true, restored: (true > 0) == (restored > 0))
 
 
+@final
 @dataclass(frozen=True)
-class LabelCounts:
+class LabelCounts(Metric):
     """The share of all C classes whose number of examples was restored exactly, one score per batch.
 
     The label number accuracy (LnAcc) of Ma et al. [2023]; as with LeAcc, absent classes count.
@@ -74,15 +85,15 @@ class LabelCounts:
     """
 
     name: ClassVar[str] = "label_counts"
-    unit: ClassVar[str] = ""
-    higher_is_leakier: ClassVar[bool] = True
-    binary: ClassVar[bool] = False
+    title: ClassVar[str] = "Class counts right (LnAcc)"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    exact: ClassVar[float] = 1.0
+    serves: ClassVar[Kind] = Kind.LABELS
+    per_batch: ClassVar[bool] = True
 
     def __call__(self, comparison: Comparison) -> Tensor:
         return _share_of_classes(comparison, torch.eq)
-
-
-LABEL_METRICS: tuple[LabelRecall, LabelExistence, LabelCounts] = (LabelRecall(), LabelExistence(), LabelCounts())
 
 
 def class_counts(labels: Tensor, num_classes: int) -> Tensor:

@@ -1,19 +1,21 @@
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, final
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d
 
-from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.errors import InvalidFile
 from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.base import Kind, Metric
 
 _ENVIRONMENT = "LEAKGAUGE_WEIGHTS"
 _SHIFT = torch.tensor([-0.030, -0.088, -0.188]).view(3, 1, 1)
@@ -23,36 +25,40 @@ _PAIRS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class LPIPS:
+class LPIPS(Metric):
     """Learned perceptual distance, version 0.1, 0 for equal images [Zhang et al., 2018].
 
     Sum over five taps of the spatial mean of w · (f - g)², where f and g are the network's features of the two images,
     each scaled to unit length over channels, and w is a learned weight per channel.
 
-    ``weights`` is a folder with ``alexnet_features`` and ``lpips_alex_v0.1_lin``, or ``vgg16_features`` and
-    ``lpips_vgg_v0.1_lin``, each as ``.safetensors`` or ``.pt``. Grey images count as RGB; images with a side below 31
-    (alex) or 16 (vgg) pixels, or with another number of channels, are not measured.
+    ``weights`` is a folder with the features of a network and what was learned on them, such as ``alexnet_features``
+    and ``lpips_alex_v0.1_lin``, each as ``.safetensors`` or ``.pt``; without it nothing is measured. Grey images count
+    as RGB; images with a side below 31 (alex) or 16 (vgg) pixels, or with another number of channels, are not measured.
     """
 
-    network: Literal["alex", "vgg"]
-    weights: str
-
-    unit: ClassVar[str] = ""
+    network: ClassVar[Literal["alex", "vgg"]]
     higher_is_leakier: ClassVar[bool] = False
-    binary: ClassVar[bool] = False
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = math.inf
+    exact: ClassVar[float] = 0.0
+    serves: ClassVar[Kind] = Kind.IMAGES
 
-    def __post_init__(self) -> None:
-        if self.network not in _NETWORKS:
-            raise InvalidCase(f"LPIPS has no network {self.network!r}; choose one of {', '.join(_NETWORKS)}.")
+    weights: str | None = None
 
     @property
-    def name(self) -> str:
-        return f"lpips_{self.network}"
+    def lacks(self) -> str | None:
+        return "LPIPS weights; name their folder with --weights" if self.weights is None else None
+
+    def with_weights(self, folder: Path) -> LPIPS:
+        """With the weights of a folder, which are read here, so that a missing file shows before the first attack."""
+        _load_weights(self.network, str(folder.resolve()))
+        return replace(self, weights=str(folder))
 
     def __call__(self, comparison: Comparison) -> Tensor:
         count, channels, height, width = comparison.originals.shape
         scores = torch.full((count,), torch.nan, dtype=torch.float64)
-        if channels not in (1, 3) or min(height, width) < _NETWORKS[self.network].smallest_side:
+        too_small = min(height, width) < _NETWORKS[self.network].smallest_side
+        if self.weights is None or channels not in (1, 3) or too_small:
             return scores
         weights = _load_weights(self.network, str(Path(self.weights).expanduser().resolve()))
         for rows in comparison.measured.nonzero().flatten().split(_PAIRS_AT_ONCE):
@@ -70,6 +76,23 @@ class LPIPS:
             ),
             start=torch.zeros(len(left), dtype=torch.float64),
         )
+
+
+@final
+@dataclass(frozen=True)
+class LPIPSAlex(LPIPS):
+    name: ClassVar[str] = "lpips_alex"
+    title: ClassVar[str] = "LPIPS (AlexNet)"
+    heading: ClassVar[str] = "LPIPS\nalex"
+    network: ClassVar[Literal["alex", "vgg"]] = "alex"
+
+
+@final
+@dataclass(frozen=True)
+class LPIPSVGG(LPIPS):
+    name: ClassVar[str] = "lpips_vgg"
+    title: ClassVar[str] = "LPIPS (VGG)"
+    network: ClassVar[Literal["alex", "vgg"]] = "vgg"
 
 
 def find_weights(folder: str | Path | None = None) -> Path | None:

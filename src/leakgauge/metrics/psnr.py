@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.base import Kind, Metric
 
 # An exact recovery has an infinite ratio; the cap, an error of 1e-10 per pixel, keeps means finite.
 _EXACT = 200.0
 
 
+@final
 @dataclass(frozen=True)
-class PSNR:
+class PSNR(Metric):
     """Peak signal-to-noise ratio of pixels in [0, 1]: 10 log10(1 / mean squared error), at most 200 dB.
 
     >>> white = torch.ones(1, 1, 2, 2)
@@ -22,9 +25,14 @@ class PSNR:
     """
 
     name: ClassVar[str] = "psnr"
+    title: ClassVar[str] = "PSNR"
+    heading: ClassVar[str] = "PSNR"
     unit: ClassVar[str] = "dB"
-    higher_is_leakier: ClassVar[bool] = True
-    binary: ClassVar[bool] = False
+    low: ClassVar[float] = -math.inf
+    high: ClassVar[float] = _EXACT
+    exact: ClassVar[float] = _EXACT
+    serves: ClassVar[Kind] = Kind.IMAGES
+    digits: ClassVar[int] = 1
 
     def __call__(self, comparison: Comparison) -> Tensor:
         difference = comparison.reconstructions.double() - comparison.originals.double()

@@ -1,20 +1,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import torch
 from skimage.metrics import structural_similarity
 from torch import Tensor
 
 from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.base import Kind, Metric
 
 _GAUSSIAN_WINDOW = 11
 _SMALLEST_WINDOW = 3
 
 
+@final
 @dataclass(frozen=True)
-class SSIM:
+class SSIM(Metric):
     """Mean structural similarity of pixels in [0, 1], 1 for equal images [Wang et al., 2004].
 
     The window is the paper's 11 x 11 Gaussian of deviation 1.5; on images with a side below 11 it is the largest odd
@@ -26,9 +28,12 @@ class SSIM:
     """
 
     name: ClassVar[str] = "ssim"
-    unit: ClassVar[str] = ""
-    higher_is_leakier: ClassVar[bool] = True
-    binary: ClassVar[bool] = False
+    title: ClassVar[str] = "SSIM"
+    heading: ClassVar[str] = "SSIM"
+    low: ClassVar[float] = -1.0
+    high: ClassVar[float] = 1.0
+    exact: ClassVar[float] = 1.0
+    serves: ClassVar[Kind] = Kind.IMAGES
 
     def __call__(self, comparison: Comparison) -> Tensor:
         scores = torch.full(comparison.originals.shape[:1], torch.nan, dtype=torch.float64)

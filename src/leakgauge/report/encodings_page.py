@@ -15,7 +15,7 @@ from leakgauge.audit.verdict import Verdict
 from leakgauge.files import write_text
 from leakgauge.fingerprint import environment as surroundings
 from leakgauge.metrics import PSNR, Comparison, Identification, summarise
-from leakgauge.report.html import FIRST_COLUMNS, page_template
+from leakgauge.report.page import FIRST_COLUMNS, render_page
 from leakgauge.report.pictures import Line, Tile, data_uri
 
 MOST = 64
@@ -35,7 +35,8 @@ def render(
     tone = _tone(grade)
     claim, *sentences = headline(recovered, scores, grade)
     height, width = recovered.images.shape[-2:]
-    return page_template("encodings.html").render(
+    return render_page(
+        "encodings.html",
         claim=claim,
         sentences=sentences,
         tone=tone,

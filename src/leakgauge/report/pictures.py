@@ -1,4 +1,4 @@
-"""From tensors to what a browser draws by itself: PNG data URIs for images, SVG points for loss traces."""
+"""From tensors to images that a browser draws by itself, as PNG data URIs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import base64
 import io
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -16,11 +15,11 @@ from torch import Tensor
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult, Finding
 from leakgauge.audit.verdict import Verdict
-from leakgauge.report.terminal import NOT_MEASURED, UNDEFENDED, humanise, leakiest, share
+from leakgauge.metrics import PSNR, Identification
+from leakgauge.report.words import NOT_MEASURED, UNDEFENDED, humanise, leakiest, share
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
 _LARGEST_SIDE = 128
-_MOST_POINTS = 160
 
 
 def data_uri(image: Tensor) -> str | None:
@@ -103,62 +102,8 @@ def aspect_ratio(result: AuditResult) -> str:
     return "1 / 1" if first is None else f"{first.shape[-1]} / {first.shape[-2]}"
 
 
-class Tick(NamedTuple):
-    """A labelled line across a chart."""
-
-    y: float
-    label: str
-
-
-@dataclass(frozen=True)
-class Axes:
-    """Steps to the right, the loss upwards on a logarithmic scale, in a box of ``width`` by ``height``."""
-
-    steps: int
-    lowest: int
-    highest: int
-    width: int = 200
-    height: int = 90
-
-    @classmethod
-    def around(cls, traces: Sequence[Tensor]) -> Axes:
-        """The whole powers of ten that hold every positive loss of every trace, so that charts can be compared."""
-        losses = [loss for trace in traces for loss in trace.tolist() if _drawable(loss)] or [1.0]
-        lowest = math.floor(math.log10(min(losses)))
-        return cls(max(map(len, traces), default=0), lowest, max(math.ceil(math.log10(max(losses))), lowest + 1))
-
-    def points(self, trace: Tensor) -> str:
-        """The trace as the ``points`` of an SVG polyline, thinned to what can be seen; undrawable losses are left out.
-
-        >>> Axes(steps=3, lowest=-2, highest=0).points(torch.tensor([1.0, torch.nan, 0.01]))
-        '0.0,0.0 200.0,90.0'
-        """
-        stride = max(1, -(-len(trace) // _MOST_POINTS))
-        kept = sorted({*range(0, len(trace), stride), len(trace) - 1} - {-1})
-        losses = trace.tolist()
-        return " ".join(f"{self._x(i):.1f},{self._y(losses[i]):.1f}" for i in kept if _drawable(losses[i]))
-
-    @property
-    def ticks(self) -> list[Tick]:
-        """The powers of ten, or as many of them as fit."""
-        stride = max(1, -(-(self.highest - self.lowest) // 4))
-        return [
-            Tick(self._y(10.0**power), f"{10.0**power:g}") for power in range(self.lowest, self.highest + 1, stride)
-        ]
-
-    def _x(self, step: int) -> float:
-        return self.width * step / max(self.steps - 1, 1)
-
-    def _y(self, loss: float) -> float:
-        return self.height * (self.highest - math.log10(loss)) / (self.highest - self.lowest)
-
-
-def _drawable(loss: float) -> bool:
-    return math.isfinite(loss) and loss > 0
-
-
 def _found(row: Finding) -> str:
-    measurement = row.measurements.get("identification")
+    measurement = row.measurements.get(Identification.name)
     measured = measurement is not None and measurement.measured
     return f"{share(row)} identified by {row.attack}" if measured else f"by {row.attack}"
 
@@ -213,10 +158,10 @@ def _tile(record: Record, index: int, words: str) -> Tile:
     source = data_uri(images[index]) if images is not None and index < len(images) else None
     if source is None:
         return Tile(None, "nothing recovered", "")
-    psnr = _score(record, "psnr", index)
+    psnr = _score(record, PSNR.name, index)
     caption = "" if psnr is None else f"{psnr:.1f} dB"
     return Tile(
-        source, f"{words}, PSNR {caption or NOT_MEASURED}", caption, _score(record, "identification", index) == 1
+        source, f"{words}, PSNR {caption or NOT_MEASURED}", caption, _score(record, Identification.name, index) == 1
     )
 
 

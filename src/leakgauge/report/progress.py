@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from statistics import fmean
 
 from rich.console import Console
@@ -179,3 +179,23 @@ def progress_bar(console: Console, remaining: ProgressColumn) -> Progress:
         transient=True,
         disable=not console.is_terminal,  # in a log file, a bar is only blank lines
     )
+
+
+class Bars:
+    """Draws what a trade-off reports: a bar for each training, then those of the attacks."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    @contextmanager
+    def training(self, label: str) -> Iterator[Callable[[int, int], None]]:
+        with progress_bar(self.console, TimeRemainingColumn(compact=True)) as bar:
+            task = bar.add_task("training", total=None, detail=label)
+
+            def step(done: int, total: int) -> None:
+                bar.update(task, total=total, completed=done, detail=f"{label}, step {done}/{total}")
+
+            yield step
+
+    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]:
+        return case_progress(self.console, cases)

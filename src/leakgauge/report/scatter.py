@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from leakgauge.report.terminal import humanise
-from leakgauge.report.tradeoff_words import METRICS, in_words
+from leakgauge.catalogue import describe_metric
+from leakgauge.report.tradeoff_words import in_words
+from leakgauge.report.words import humanise
 from leakgauge.tradeoff.result import Point, Tradeoff
 
 WIDTH, HEIGHT = 560.0, 320.0
@@ -72,10 +73,9 @@ def scatter(result: Tradeoff) -> Scatter | None:
     points = result.points()
     if not points:
         return None
-    metric = result.axis
-    proportion = metric == "identification"
-    higher = points[0].leak == points[0].leakage.mean  # for LPIPS less is leakier, and so lies to the right
-    across = _scale([_reach(point) for point in points], WIDTH, whole=proportion, flip=not higher)
+    metric = describe_metric(result.axis)
+    # Where less is leakier, less lies to the right.
+    across = _scale([_reach(point) for point in points], WIDTH, whole=metric.binary, flip=not metric.higher_is_leakier)
     accuracies = [(point.accuracy.low, point.accuracy.high) for point in points]
     up = _scale(accuracies, HEIGHT, whole=False, flip=True, most=1.0)
     front = result.front()
@@ -83,14 +83,13 @@ def scatter(result: Tradeoff) -> Scatter | None:
     marks: list[Mark] = []
     for point in points:
         marks.append(_mark(point, numbers[point.row.defence], across, up, point in front, marks))
-    limit = result.limit.get(metric)
-    title = METRICS.get(metric, metric)
+    limit = result.limit.get(metric.name)
     return Scatter(
         marks=tuple(marks),
         front=_staircase([(across(point.leakage.mean), up(point.accuracy.mean)) for point in front]),
-        x_ticks=_ticks(across, percent=proportion),
+        x_ticks=_ticks(across, percent=metric.binary),
         y_ticks=_ticks(up, percent=True),
-        x_title=f"{title}, the worst over batch sizes and attackers (right leaks more)",
+        x_title=f"{metric.title}, the worst over batch sizes and attackers (right leaks more)",
         limit=None if limit is None else across(limit),
         left_out=tuple(humanise(row.defence) for row in result.rows if row not in [point.row for point in points]),
     )

@@ -4,45 +4,38 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
-from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-
+from leakgauge.audit.verdict import Verdict
+from leakgauge.catalogue import METRICS
 from leakgauge.files import writable_folder, write_text
 from leakgauge.fingerprint import environment as surroundings
+from leakgauge.metrics import Identification
 from leakgauge.protocol.threat_model import THREAT_MODELS
+from leakgauge.report.page import Cell as Shown
+from leakgauge.report.page import in_words as surroundings_in_words
+from leakgauge.report.page import render_page
 from leakgauge.report.scatter import scatter
-from leakgauge.report.terminal import NOT_MEASURED, humanise, percent
-from leakgauge.report.tradeoff_words import METRICS, counted, in_words, number, remarks, sentence
+from leakgauge.report.tradeoff_words import in_words, number, remarks, sentence
+from leakgauge.report.words import NOT_MEASURED, counted, humanise, percent
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
 from leakgauge.tradeoff.training import DELTA, Trained
 
 
-class Words(NamedTuple):
-    """One cell in words: its value, and the smaller print below."""
-
-    value: str
-    details: tuple[tuple[str, str], ...] = ()
-    verdict: str = ""
-    note: str | None = None
-
-
 def render(result: Tradeoff) -> str:
     """The page as text; the same result gives the same text."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(_read("tradeoff.html"))
     best = cheapest(result) if result.limit and result.complete else None
     front = {point.row.defence for point in result.front()}
-    return template.render(
-        style=_style(),
+    judged = Verdict.LEAKS if result.complete and result.limit else Verdict.NOT_JUDGED
+    return render_page(
+        "tradeoff.html",
         claim=sentence(result),
-        remarks=remarks(result),
-        tone="no_leak_found" if best is not None else "leaks" if result.complete and result.limit else "not_judged",
+        sentences=remarks(result),
+        tone=judged if best is None else Verdict.NO_LEAK_FOUND,
+        caveat=True,
         banner=None if result.complete else "Stopped early; cells that had not finished are shown as not measured.",
         context=_context(result),
         plot=scatter(result),
@@ -73,7 +66,7 @@ def render(result: Tradeoff) -> str:
             if name not in ("defences", "version")
         ],
         trainings=[row.utility.to_dict() for row in result.rows if row.utility is not None][:1],
-        environment=surroundings(),
+        environment=surroundings_in_words(surroundings()),
     )
 
 
@@ -105,26 +98,15 @@ def _command(plan: Mapping[str, Any]) -> str:
     )
 
 
-def _read(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text("utf-8")
-
-
-def _style() -> str:
-    """The style of the audit's page, which has its home there."""
-    found = re.search(r"<style>(.*?)</style>", _read("template.html"), re.DOTALL)
-    assert found is not None
-    return found[1]
-
-
 def _context(result: Tradeoff) -> list[str]:
     known = result.description
     return [f"{name} {known[name]}" for name in ("dataset", "model", "recipe") if name in known]
 
 
-def _accuracy(row: TradeoffRow) -> Words:
+def _accuracy(row: TradeoffRow) -> Shown:
     if row.utility is None or row.accuracy is None:
         diverged = row.utility is not None and row.utility.diverged
-        return Words("diverged" if diverged else NOT_MEASURED, note=row.untrained)
+        return Shown("diverged" if diverged else NOT_MEASURED, note=row.untrained)
     seen = row.accuracy
     details = (
         ("95 % interval", percent(seen.low, seen.high)),
@@ -132,25 +114,25 @@ def _accuracy(row: TradeoffRow) -> Words:
         ("guess", f"{100 * row.utility.guess:.1f} %"),
         *_privacy(row.utility),
     )
-    return Words(f"{100 * seen.mean:.1f} %", details)
+    return Shown(f"{100 * seen.mean:.1f} %", details)
 
 
-def _time(row: TradeoffRow) -> Words:
+def _time(row: TradeoffRow) -> Shown:
     if row.utility is None or row.utility.overhead.count == 0:
-        return Words(NOT_MEASURED)
+        return Shown(NOT_MEASURED)
     spent = row.utility.overhead
     details = (
         ("quartiles", f"{spent.low:.2f}–{spent.high:.2f}"),
         ("a step", f"{1000 * row.utility.seconds_per_step:.1f} ms"),
     )
-    return Words(f"×{spent.median:.2f}", details)
+    return Shown(f"×{spent.median:.2f}", details)
 
 
-def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Words:
+def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Shown:
     cell = row.cells.get(condition)
     if cell is None:
-        return Words(NOT_MEASURED, note=row.refused.get(condition))
-    identified = cell.measured("identification")
+        return Shown(NOT_MEASURED, note=row.refused.get(condition))
+    identified = cell.measured(Identification.name)
     details = []
     if identified is not None:
         details.append(("95 % interval", percent(identified.seen.low, identified.seen.high)))
@@ -159,7 +141,7 @@ def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Words:
         details.append(("false comfort", f"{comfort:.0%}"))
     details.append(("attack", cell.attack))
     value = NOT_MEASURED if identified is None else counted(identified.seen)
-    return Words(value, tuple(details), cell.verdict.name.lower())
+    return Shown(value, tuple(details), cell.verdict)
 
 
 def _privacy(trained: Trained) -> tuple[tuple[str, str], ...]:
@@ -171,32 +153,31 @@ def _privacy(trained: Trained) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _quality(result: Tradeoff, metric: str) -> list[list[Words]]:
+def _quality(result: Tradeoff, metric: str) -> list[list[Shown]]:
     """One metric of images, for each row and condition."""
     return [[_average(row.cells.get(condition), metric) for condition in result.conditions] for row in result.rows]
 
 
-def _qualities(result: Tradeoff) -> dict[str, list[list[Words]] | None]:
+def _qualities(result: Tradeoff) -> dict[str, list[list[Shown]] | None]:
     """Every metric but identification, which has the main table; None where none of it was measured."""
     cells = [cell for row in result.rows for cell in row.cells.values()]
-    names = dict.fromkeys((*METRICS, *(name for cell in cells for name in cell.spreads)))
     return {
-        METRICS.get(name, name): _quality(result, name) if any(cell.measured(name) for cell in cells) else None
-        for name in names
-        if name != "identification"
+        metric.title: _quality(result, name) if any(cell.measured(name) for cell in cells) else None
+        for name, metric in METRICS.items()
+        if not metric.binary and any(name in cell.spreads for cell in cells)
     }
 
 
-def _average(cell: Cell | None, metric: str) -> Words:
+def _average(cell: Cell | None, metric: str) -> Shown:
     spread = None if cell is None else cell.measured(metric)
     if spread is None:
-        return Words(NOT_MEASURED)
+        return Shown(NOT_MEASURED)
     details = (
         ("best", number(spread, spread.seen.worst)),
         ("sd", "needs 2 images" if math.isnan(spread.std) else number(spread, spread.std)),
         ("null", number(spread, spread.null.mean) if spread.null.count else NOT_MEASURED),
     )
-    return Words(number(spread, spread.seen.mean), details)
+    return Shown(number(spread, spread.seen.mean), details)
 
 
 def _plain(value: object) -> str:

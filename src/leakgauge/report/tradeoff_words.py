@@ -1,36 +1,24 @@
-"""A trade-off in words: the one sentence, what else must be said, and the table for the console."""
+"""A trade-off in words: the one sentence, what else must be said, and how sure it is."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
+from leakgauge.catalogue import describe_metric
 from leakgauge.metrics import Summary
-from leakgauge.report.terminal import NOT_MEASURED, UNDEFENDED, humanise, percent
+from leakgauge.report.words import NOT_MEASURED, UNDEFENDED, counted, humanise, listed, percent
 from leakgauge.tradeoff.order import Order, Relation, expected
 from leakgauge.tradeoff.plan import Condition
-from leakgauge.tradeoff.result import Cell, Spread, Tradeoff, TradeoffRow, cheapest
+from leakgauge.tradeoff.result import Spread, Tradeoff, TradeoffRow, cheapest
 from leakgauge.tradeoff.training import Trained
-
-METRICS: Mapping[str, str] = {
-    "identification": "Identified",
-    "psnr": "PSNR",
-    "ssim": "SSIM",
-    "lpips_alex": "LPIPS (AlexNet)",
-    "lpips_vgg": "LPIPS (VGG)",
-}
 
 
 def sentence(result: Tradeoff) -> str:
     """The cheapest defence that meets the limit, or that none does; never said of a table with holes in it."""
     if not result.limit:
-        names = _listed([humanise(point.row.defence) for point in result.front()])
+        names = listed([humanise(point.row.defence) for point in result.front()])
         return f"No limit was given; no other row beats {names}." if names else "Nothing was measured yet."
-    limits = _listed([_limit(result, name) for name in result.limit])
+    limits = listed([_limit(result, name) for name in result.limit])
     if not result.complete:
         return f"Stopped early, so which defence keeps {limits} at the lowest cost is not known yet."
     best = cheapest(result)
@@ -48,25 +36,25 @@ def remarks(result: Tradeoff) -> list[str]:
     if best is not None and (worst := result.worst(best, result.axis)) is not None:
         condition, spread = worst
         said.append(
-            f"At its worst ({in_words(condition)}) {_score(spread, result.axis)}"
-            + ("." if math.isnan(spread.seen.low) else f", 95 % interval {_interval(spread, result.axis)}.")
+            f"At its worst ({in_words(condition)}) {_score(spread)}"
+            + ("." if math.isnan(spread.seen.low) else f", 95 % interval {_interval(spread)}.")
         )
     if result.limit and result.complete:
         unjudged = [row for row in result.rows if result.within(row) is None or row.accuracy is None]
         if unjudged:
-            names = _listed([humanise(row.defence) for row in unjudged])
+            names = listed([humanise(row.defence) for row in unjudged])
             said.append(f"Could not be chosen, because its accuracy or leakage was not measured: {names}.")
     defended = [row for row in result.rows if row.defence not in UNDEFENDED]
     gaps = {humanise(row.defence): _comforts(result, row) for row in defended}
     if comforted := [f"{name} ({_images(max(found))})" for name, found in gaps.items() if max(found, default=0) > 0]:
         said.append(
             "An attacker who does not know the defence would have identified fewer images, which is false comfort: "
-            f"{_listed(comforted)}."
+            f"{listed(comforted)}."
         )
     if beaten := [f"{name} ({_images(-min(found))})" for name, found in gaps.items() if min(found, default=0) < 0]:
         said.append(
             "The attacker who does not know the defence identified more than those who do, so there are stronger "
-            f"attacks than theirs, and its result counts: {_listed(beaten)}."
+            f"attacks than theirs, and its result counts: {listed(beaten)}."
         )
     return [*said, *(sentence for order in expected(result.rows) if (sentence := _ordered(result, order)))]
 
@@ -92,7 +80,7 @@ def _ordered(result: Tradeoff, order: Order) -> str | None:
             )
         return (
             f"Leakage should not rise along {names}, but does by more than the 95 % interval of the difference on the "
-            f"same images for {_listed(reversed_)}: there the attack on the second is the stronger one at this budget."
+            f"same images for {listed(reversed_)}: there the attack on the second is the stronger one at this budget."
         )
     if len(apart) == total:
         return f"{names} holds beyond the 95 % intervals, under every attacker who knows the defence."
@@ -100,13 +88,13 @@ def _ordered(result: Tradeoff, order: Order) -> str | None:
     if overlap:
         reasons.append(
             "The difference is within its interval, because the images are few or the attacks too weak, for "
-            f"{_listed(overlap)}."
+            f"{listed(overlap)}."
         )
     if at_nulls:
-        reasons.append(f"Neither leaks more than chance, so nothing is left to tell apart, for {_listed(at_nulls)}.")
+        reasons.append(f"Neither leaks more than chance, so nothing is left to tell apart, for {listed(at_nulls)}.")
     if reversed_:
         reasons.append(
-            f"It is the other way round for {_listed(reversed_)}: there the attack on the second is the stronger one."
+            f"It is the other way round for {listed(reversed_)}: there the attack on the second is the stronger one."
         )
     return f"Expected: {names}. {' '.join(reasons)}"
 
@@ -129,37 +117,9 @@ def in_words(condition: Condition) -> str:
     return f"{condition.threat_model.replace('_', ' ')}, batch {condition.batch_size}"
 
 
-def table(result: Tradeoff) -> Table:
-    """Rows are defences; each leakage cell shows identification and PSNR above the null of both."""
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 1, 0), caption_justify="left")
-    grid.add_column("defence", overflow="fold", min_width=14)
-    grid.add_column("accuracy", justify="right", min_width=8)
-    grid.add_column("time", justify="right", min_width=5)
-    for condition in result.conditions:
-        attacker = condition.threat_model.replace("_", "\n")
-        grid.add_column(f"{attacker}\nbatch {condition.batch_size}", justify="right", min_width=8)
-    best = cheapest(result) if result.complete else None
-    for row in result.rows:
-        grid.add_row(
-            Text(humanise(row.defence), "bold green" if best is not None and row is best else ""),
-            _accuracy(row),
-            Text("–" if math.isinf(row.overhead) else f"×{row.overhead:.2f}"),
-            *(_cell(row.cells.get(condition)) for condition in result.conditions),
-        )
-    grid.caption = Text(
-        "accuracy with its 95 % interval; time per step against undefended steps; identified, PSNR, and both nulls",
-        "dim",
-    )
-    return grid
-
-
 def number(spread: Spread, value: float) -> str:
     """A score with as many digits as its metric carries, and its unit."""
-    return f"{value:.1f} dB" if spread.measurement.unit == "dB" else f"{value:.2f}"
-
-
-def counted(summary: Summary) -> str:
-    return f"{round(summary.mean * summary.count)} of {summary.count}"
+    return spread.measurement.metric.show(value, digits=2)
 
 
 def share(summary: Summary) -> str:
@@ -187,22 +147,22 @@ def _cost(result: Tradeoff, row: TradeoffRow) -> str:
     return accuracy if math.isinf(row.overhead) else f"{accuracy} and {row.overhead:.2f} times the time per step"
 
 
-def _limit(result: Tradeoff, metric: str) -> str:
-    below = not metric.startswith("lpips")
-    name = METRICS.get(metric, metric)
-    plain = "identification" if metric == "identification" else name
-    return f"{plain} at {result.limit[metric]:g} or {'less' if below else 'more'}"
+def _limit(result: Tradeoff, name: str) -> str:
+    metric = describe_metric(name)
+    called = name if metric.binary else metric.title
+    return f"{called} at {result.limit[name]:g} or {'less' if metric.higher_is_leakier else 'more'}"
 
 
-def _score(spread: Spread, metric: str) -> str:
-    if metric == "identification":
-        return f"{counted(spread.seen)} images were identified"
-    return f"{METRICS.get(metric, metric)} was {number(spread, spread.seen.mean)}"
+def _score(spread: Spread) -> str:
+    metric = spread.measurement.metric
+    if metric.binary:
+        return f"{counted(spread.seen)} images were {metric.title.lower()}"
+    return f"{metric.title} was {number(spread, spread.seen.mean)}"
 
 
-def _interval(spread: Spread, metric: str) -> str:
+def _interval(spread: Spread) -> str:
     seen = spread.seen
-    if metric == "identification":
+    if spread.measurement.metric.binary:
         return percent(seen.low, seen.high)
     return f"{number(spread, seen.low)} to {number(spread, seen.high)}"
 
@@ -214,31 +174,3 @@ def _comforts(result: Tradeoff, row: TradeoffRow) -> list[float]:
 
 def _images(share: float) -> str:
     return f"{100 * share:.0f} % of the images"
-
-
-def _accuracy(row: TradeoffRow) -> Text:
-    if row.accuracy is None:
-        diverged = row.utility is not None and row.utility.diverged
-        return Text("diverged" if diverged else NOT_MEASURED.replace(" ", "\n"), "dim")
-    return Text(f"{100 * row.accuracy.mean:.1f} %\n").append(percent(row.accuracy.low, row.accuracy.high), "dim")
-
-
-def _cell(cell: Cell | None) -> Text:
-    identified = None if cell is None else cell.measured("identification")
-    psnr = None if cell is None else cell.measured("psnr")
-    if identified is None and psnr is None:
-        return Text(NOT_MEASURED.replace(" ", "\n"), "dim")
-    lines = [
-        NOT_MEASURED if identified is None else counted(identified.seen).replace(" of ", "/"),
-        NOT_MEASURED if psnr is None else number(psnr, psnr.seen.mean),
-    ]
-    text = Text("\n".join(lines))
-    if identified is not None and identified.null.count:
-        text.append(f"\n{counted(identified.null).replace(' of ', '/')}", "dim")
-    if psnr is not None and psnr.null.count:
-        text.append(f"\n{number(psnr, psnr.null.mean)}", "dim")
-    return text
-
-
-def _listed(words: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

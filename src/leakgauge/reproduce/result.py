@@ -12,6 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from leakgauge.audit.record import Record
+from leakgauge.catalogue import describe_metric
 from leakgauge.files import finite, write_text
 from leakgauge.fingerprint import environment
 from leakgauge.reproduce.experiment import Experiment, Row, Scale, Setting
@@ -217,7 +218,7 @@ def _error(value: Measured) -> float:
 
 def _measured(records: Sequence[Record], metric: str, best: int, per_image: bool) -> Measured:
     scores = [record.scores[metric] for record in records]
-    return Measured.of(scores, best, per_image=per_image, lower=metric.startswith("lpips"))
+    return Measured.of(scores, best, per_image=per_image, lower=not describe_metric(metric).higher_is_leakier)
 
 
 def stood_in(dataset: str) -> tuple[str, ...]:

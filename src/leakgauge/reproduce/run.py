@@ -12,12 +12,12 @@ import torch
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.audit.api import named_threat_model
 from leakgauge.audit.case import Case
-from leakgauge.audit.grid import Round, grid, standard_metrics
+from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.plan import client_others
 from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics, run_cases
 from leakgauge.audit.store import FolderStore, check_reachable
-from leakgauge.catalogue import METRICS
+from leakgauge.catalogue import build_metrics
 from leakgauge.config import build
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
@@ -222,8 +222,7 @@ def _utility(words: TrainingPlan, prepared: Prepared, row: Row, watch: Watch) ->
 
 
 def _metrics(experiment: Experiment, options: Options) -> Metrics:
-    known = standard_metrics(options.weights if any(one.startswith("lpips") for one in experiment.metrics) else None)
-    return {name: known[name] if name in known else build(METRICS, name, kind="metric") for name in experiment.metrics}
+    return build_metrics(experiment.metrics, options.weights)
 
 
 def _records(cases: list[Case], metrics: Metrics, store: FolderStore, watch: Watch, number: int) -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -14,11 +15,11 @@ from leakgauge.audit.verdict import Verdict
 from leakgauge.config import build_defence
 from leakgauge.defences import Chain, Defence, InstaHide, MixUp, NoDefence, Pruning
 from leakgauge.errors import InvalidCase
-from leakgauge.metrics import PSNR, summarise
+from leakgauge.metrics import PSNR, SSIM, Identification, student_interval
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow
 
-_METRICS = ("identification", "psnr", "ssim")
+_METRICS = (Identification, PSNR, SSIM)
 
 
 class Relation(Enum):
@@ -89,21 +90,22 @@ def related(more: TradeoffRow, less: TradeoffRow, condition: Condition) -> Relat
     cells = [row.cells[condition] for row in (more, less) if condition in row.cells]
     if len(cells) < 2:
         return None
-    found = [summarise(_gained(cells[0], cells[1], metric), PSNR()) for metric in _METRICS]
-    differences = [one for one in found if one.count > 1]
+    found = [student_interval(_gained(cells[0], cells[1], metric.name)) for metric in _METRICS]
+    differences = [(low, high) for low, high in found if not math.isnan(low)]
     if not differences:
         return None
     if all(cell.verdict is Verdict.NO_LEAK_FOUND for cell in cells):
         return Relation.AT_NULLS
-    if any(one.high < 0 for one in differences):
+    if any(high < 0 for _, high in differences):
         return Relation.REVERSED
-    return Relation.APART if any(one.low > 0 for one in differences) else Relation.OVERLAP
+    return Relation.APART if any(low > 0 for low, _ in differences) else Relation.OVERLAP
 
 
 def _gained(more: Cell, less: Cell, metric: str) -> Tensor:
-    """By how much each image leaks more in one cell than in the other; NaN where one of them has no score."""
+    """By how much each image leaks more in one cell than in the other, of those that have a score in both."""
     one, two = (torch.tensor(cell.scores.get(metric, ()), dtype=torch.float64) for cell in (more, less))
-    return one - two if len(one) == len(two) else one[:0]
+    gained = one - two if len(one) == len(two) else one[:0]
+    return gained[~gained.isnan()]
 
 
 def _built(text: str) -> Defence | None:

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit.api import chosen_budget, named_threat_model
 from leakgauge.audit.plan import Plan
-from leakgauge.audit.result import OF_LABELS, check_limit
-from leakgauge.catalogue import MODELS
+from leakgauge.audit.result import check_limit
+from leakgauge.catalogue import MODELS, describe_metric
 from leakgauge.errors import InvalidCase
+from leakgauge.metrics import Kind
 from leakgauge.tradeoff.training import TrainingPlan
 from leakgauge.training import Training
 
@@ -89,7 +90,7 @@ class TradeoffPlan:
             raise InvalidCase(f"The limit is a table such as {{identification = 0.1}}, got {self.limit!r}; correct it.")
         for name, value in self.limit.items():
             check_limit(name, float(value) if isinstance(value, int | float) else float("nan"))
-            if name in OF_LABELS:
+            if describe_metric(name).serves is Kind.LABELS:
                 raise InvalidCase(
                     f"A trade-off compares images, so {name!r} cannot be its limit; limit identification."
                 )

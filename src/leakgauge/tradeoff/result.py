@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from leakgauge.audit.result import OF_LABELS, Finding, Measurement
+from leakgauge.audit.result import Finding, Measurement
 from leakgauge.audit.verdict import Verdict
 from leakgauge.files import finite
-from leakgauge.metrics import Summary
+from leakgauge.metrics import Identification, Kind, Summary
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.training import Trained
 from leakgauge.version import VERSION
@@ -39,6 +39,11 @@ class Spread:
     def null(self) -> Summary:
         return self.measurement.null
 
+    @property
+    def leakage(self) -> float:
+        """The mean with the sign that makes more leakier."""
+        return self.measurement.metric.leakage(self.seen.mean)
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "measured": self.measured,
@@ -48,8 +53,8 @@ class Spread:
             "interval": [finite(self.seen.low), finite(self.seen.high)],
             "count": self.seen.count,
             "null": {"mean": finite(self.null.mean), "count": self.null.count},
-            "higher_is_leakier": self.measurement.higher_is_leakier,
-            "unit": self.measurement.unit,
+            "higher_is_leakier": self.measurement.metric.higher_is_leakier,
+            "unit": self.measurement.metric.unit,
         }
 
 
@@ -71,7 +76,7 @@ class Cell:
         spreads = {
             name: Spread(measurement, _deviation(row, name))
             for name, measurement in row.measurements.items()
-            if name not in OF_LABELS
+            if measurement.metric.serves is not Kind.LABELS
         }
         scores = {name: tuple(score for one in row.records for score in one.scores.get(name, ())) for name in spreads}
         return cls(row.attack, row.verdict, spreads, row.seconds, scores)
@@ -135,7 +140,7 @@ class Tradeoff:
     @property
     def axis(self) -> str:
         """The metric that stands for leakage in the plot: the first that is limited, or else identification."""
-        return next(iter(self.limit), "identification")
+        return next(iter(self.limit), Identification.name)
 
     def worst(self, row: TradeoffRow, metric: str) -> tuple[Condition, Spread] | None:
         """The condition under which a row leaks most; None unless it was measured wherever it can be run.
@@ -147,7 +152,7 @@ class Tradeoff:
         measured = [(condition, spread) for condition, spread in found if spread is not None]
         if len(measured) < len(found) or not measured:
             return None
-        return max(measured, key=lambda pair: _leak(pair[1]))
+        return max(measured, key=lambda pair: pair[1].leakage)
 
     def points(self) -> tuple[Point, ...]:
         """The rows whose accuracy and leakage were both measured."""
@@ -156,7 +161,7 @@ class Tradeoff:
             worst = self.worst(row, self.axis)
             if row.accuracy is not None and worst is not None:
                 condition, spread = worst
-                points.append(Point(row, row.accuracy, spread.seen, condition, _leak(spread)))
+                points.append(Point(row, row.accuracy, spread.seen, condition, spread.leakage))
         return tuple(points)
 
     def front(self) -> tuple[Point, ...]:
@@ -173,9 +178,7 @@ class Tradeoff:
             if worst is None:
                 verdicts.append(None)
                 continue
-            spread = worst[1]
-            mean = spread.seen.mean
-            verdicts.append(mean <= limit if spread.measurement.higher_is_leakier else mean >= limit)
+            verdicts.append(worst[1].leakage <= worst[1].measurement.metric.leakage(limit))
         if any(verdict is False for verdict in verdicts):
             return False
         return None if None in verdicts else True
@@ -185,7 +188,7 @@ class Tradeoff:
 
         Below zero, the attacks that know the defence are not yet the strongest there are.
         """
-        metric = "identification"
+        metric = Identification.name
         unaware = row.cells[condition].measured(metric) if condition.unaware and condition in row.cells else None
         aware = [
             found.seen.mean
@@ -261,10 +264,6 @@ def cheapest(result: Tradeoff) -> TradeoffRow | None:
 
 def _mean(row: TradeoffRow) -> float:
     return math.nan if row.accuracy is None else row.accuracy.mean
-
-
-def _leak(spread: Spread) -> float:
-    return spread.seen.mean if spread.measurement.higher_is_leakier else -spread.seen.mean
 
 
 def _deviation(row: Finding, metric: str) -> float:

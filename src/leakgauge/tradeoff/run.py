@@ -90,7 +90,7 @@ class _Leakage:
         for question, record in zip_longest(self.questions, self._records):
             groups.setdefault((question.case.defence, question.condition), []).append(record)
         return {
-            place: Cell.of(summarise_records(records, self.metrics, {}).rows[0])
+            place: Cell.of(summarise_records(records, {}).rows[0])
             for place, group in groups.items()
             if len(records := [record for record in group if record is not None]) == len(group)
         }

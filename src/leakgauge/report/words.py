@@ -1,18 +1,15 @@
-"""An audit in words: the headline, and the table for the console."""
+"""An audit in words: the headline, and what its verdicts and defences are called, for page and console."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
-from leakgauge.audit.result import OF_LABELS, AuditResult, Finding, Measurement
+from leakgauge.audit.result import AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.config import split_chain
+from leakgauge.metrics import Identification, Kind, LabelRecall, Summary
+from leakgauge.protocol.threat_model import Fact
 from leakgauge.types import Outcome
 
 UNDEFENDED = ("none", "NoDefence()")
@@ -22,13 +19,6 @@ NOT_MEASURED = "not measured"
 
 _DID_NOT_RUN = {Outcome.NOT_APPLICABLE: "not applicable", Outcome.MISSING_KNOWLEDGE: "missing knowledge"}
 _PEOPLE = {"gaussian": "Gaussian", "laplace": "Laplace", "mixup": "MixUp", "instahide": "InstaHide", "dpsgd": "DP-SGD"}
-_COLOURS = {
-    Verdict.LEAKS: "bold red",
-    Verdict.LEAKS_PARTLY: "bold yellow",
-    Verdict.NO_LEAK_FOUND: "bold green",
-    Verdict.NOT_JUDGED: "dim",
-}
-
 
 Names = Callable[[Sequence[Finding]], str]
 """How a sentence calls the defences of some rows."""
@@ -54,7 +44,7 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     called = _short_names([row.defence for row in everyone])
 
     def names(rows: Sequence[Finding]) -> str:
-        return _listed([called[row.defence] for row in rows])
+        return listed([called[row.defence] for row in rows])
 
     bare = next((row for row in everyone if row.defence in UNDEFENDED), None)
     defended = [row for row in everyone if row.defence not in UNDEFENDED]
@@ -66,13 +56,13 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     else:
         sentences = _of_no_leak(defended, names, leak)
     if unjudged := [row for row in defended if row.verdict is Verdict.NOT_JUDGED]:
-        sentences.append(f"{_capital(names(unjudged))} {'was' if len(unjudged) == 1 else 'were'} not judged.")
+        sentences.append(f"{capital(names(unjudged))} {'was' if len(unjudged) == 1 else 'were'} not judged.")
     if by_chance := [row for row in everyone if row.verdict is Verdict.NO_LEAK_FOUND and identified(row)]:
-        shares = _listed([f"{share(row)} with {called[row.defence]}" for row in by_chance])
+        shares = listed([f"{share(row)} with {called[row.defence]}" for row in by_chance])
         sentences.append(f"Still picked out, but no more often than chance or the null explains: {shares}.")
     servers = dict.fromkeys(row.malicious_server for row in everyone if row.verdict.leaks)
     if dishonest := [server for server in servers if server is not None]:
-        sentences.append(f"This rests on a malicious server: {_listed(dishonest)}.")
+        sentences.append(f"This rests on a malicious server: {listed(dishonest)}.")
     return (*of_labels, *sentences) if only_labels_leak(result) else (*sentences, *of_labels)
 
 
@@ -84,7 +74,7 @@ def humanise(defence: str, *, options: bool = True) -> str:
     >>> humanise("Chain(defences=(Clipping(max_norm=1.0), Pruning(keep=0.1)))", options=False)
     'Clipping + pruning'
     """
-    return _capital(_plain_name(defence, options=options))
+    return capital(_plain_name(defence, options=options))
 
 
 def leakiest(rows: Sequence[Finding]) -> Finding:
@@ -122,45 +112,20 @@ def left_out(result: AuditResult) -> list[str]:
             reasons.setdefault(f"{row.attack}: {_DID_NOT_RUN[row.outcome]}: {row.reason}", []).append(row.defence)
     everywhere = len({row.defence for row in result.rows})
     return [
-        line if len(defences) == everywhere else f"{line} (with {_listed([_plain_name(one) for one in defences])})"
+        line if len(defences) == everywhere else f"{line} (with {listed([_plain_name(one) for one in defences])})"
         for line, defences in reasons.items()
     ]
 
 
-def table(result: AuditResult) -> Table:
-    """The rows side by side, each number above its null; made for a console of 100 columns."""
-    rows = list(filter(ran, result.rows))
-    of_labels = any(map(_label_recall, rows))
-    of_images = not (of_labels and all(map(labels_only, rows)))
-    columns = [*(_IMAGE_COLUMNS if of_images else ()), *(_LABEL_COLUMNS if of_labels else ()), _TIME]
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 1, 0), caption_justify="left")
-    grid.add_column("defence", overflow="fold", min_width=14)
-    grid.add_column("attack", overflow="fold", min_width=9)
-    grid.add_column("verdict", min_width=7)
-    for column in columns:
-        grid.add_column(column.name, justify=column.justify, min_width=column.width)
-    for row in rows:
-        words, verdict = standing(row)
-        grid.add_row(
-            Text(_broken(row.defence)),
-            Text(_broken(row.attack)),
-            Text("\n".join(words.rsplit(" ", 1)), _COLOURS[verdict]),
-            *(column.cell(row) for column in columns),
-        )
-    if unable := left_out(result):
-        grid.caption = Text("\n".join(unable), "dim")
-    return grid
-
-
 def identified(row: Finding) -> int:
     """How many private images the attack picked out of the crowd."""
-    measurement = row.measurements.get("identification")
+    measurement = row.measurements.get(Identification.name)
     return round(measurement.attack.mean * measurement.attack.count) if measurement and measurement.measured else 0
 
 
 def victims(row: Finding) -> int:
     """How many private images there were to pick out."""
-    measurement = row.measurements.get("identification")
+    measurement = row.measurements.get(Identification.name)
     return max(row.victims, measurement.attack.count if measurement else 0)
 
 
@@ -168,6 +133,11 @@ def share(row: Finding, *, of: str = "") -> str:
     """How many private images were picked out, of how many."""
     counted = f"{identified(row)} of {victims(row)}"
     return f"{counted} {of}{'' if victims(row) == 1 else 's'}" if of else counted
+
+
+def counted(summary: Summary) -> str:
+    """How many examples of those measured score 1."""
+    return f"{round(summary.mean * summary.count)} of {summary.count}"
 
 
 def percent(low: float, high: float) -> str:
@@ -192,16 +162,16 @@ def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list
     elif not defended:
         sentences.append("No defence was tried.")
     if lessened:
-        shares = _listed([share(row) for row in lessened])
-        sentences.append(f"{_capital(names(lessened))} lessened it but did not stop it ({shares}).")
+        shares = listed([share(row) for row in lessened])
+        sentences.append(f"{capital(names(lessened))} lessened it but did not stop it ({shares}).")
     if useless:
-        sentences.append(f"{_capital(names(useless))} did not help.")
+        sentences.append(f"{capital(names(useless))} did not help.")
     return sentences
 
 
 def _of_no_leak(defended: Sequence[Finding], names: Names, leak: str) -> list[str]:
     if leaking := _leaking(defended):
-        shares = _listed([f"{share(row, of='private image')} with {names([row])}" for row in leaking])
+        shares = listed([f"{share(row, of='private image')} with {names([row])}" for row in leaking])
         return [
             f"No {leak} was found without a defence, yet this update gave away {shares}.",
             "Read both as what these attacks happened to find, not as the work of a defence.",
@@ -225,47 +195,47 @@ def _without_comparison(defended: Sequence[Finding], names: Names, leak: str, *,
 def _of_labels(rows: Sequence[Finding]) -> list[str]:
     """What came back of labels that were hidden, for each defence by the attack that restored most."""
     best: dict[str, Finding] = {}
-    for row in sorted(rows, key=lambda row: (not row.labels_leak, -_recall(row))):
-        if _label_recall(row) is not None:
+    for row in sorted(rows, key=lambda row: (not row.labels_leak, -restored_count(row))):
+        if label_recall(row) is not None:
             best.setdefault(row.defence, row)
     if not best:
         return []
     ordered = [best[defence] for defence in dict.fromkeys(row.defence for row in rows) if defence in best]
     called = _short_names([row.defence for row in ordered])
-    guess = f"(guessing: {_recall(ordered[0], guess=True):.1f})"
+    guess = f"(guessing: {restored_count(ordered[0], guess=True):.1f})"
 
-    def listed(chosen: Sequence[Finding]) -> str:
-        return _listed([_restored(row) + (f" with {called[row.defence]}" if len(best) > 1 else "") for row in chosen])
+    def shares(chosen: Sequence[Finding]) -> str:
+        return listed([restored(row) + (f" with {called[row.defence]}" if len(best) > 1 else "") for row in chosen])
 
     leaking = [row for row in ordered if row.labels_leak]
     explained = [row for row in ordered if not row.labels_leak]
     if not leaking:
-        said = f"Labels were restored no more often than guessing or the null explains: {listed(explained)} {guess}."
+        said = f"Labels were restored no more often than guessing or the null explains: {shares(explained)} {guess}."
         return [said]
     first = next((row for row in leaking if row.defence in UNDEFENDED), leaking[0])
     whose = "" if len(best) == 1 or first.defence in UNDEFENDED else f"with {called[first.defence]}, "
     plural = "" if first.victims == 1 else "s"
-    sentences = [_capital(f"{whose}the labels of {_restored(first)} private example{plural} were restored {guess}.")]
+    sentences = [capital(f"{whose}the labels of {restored(first)} private example{plural} were restored {guess}.")]
     if others := [row for row in leaking if row is not first]:
-        sentences.append(f"Also restored: {listed(others)}.")
+        sentences.append(f"Also restored: {shares(others)}.")
     if explained:
-        sentences.append(f"Restored no more often than guessing or the null explains: {listed(explained)}.")
+        sentences.append(f"Restored no more often than guessing or the null explains: {shares(explained)}.")
     return sentences
 
 
-def _label_recall(row: Finding) -> Measurement | None:
-    return row.measured("label_recall") if row.restored_labels else None
+def label_recall(row: Finding) -> Measurement | None:
+    return row.measured(LabelRecall.name) if row.restored_labels else None
 
 
-def _recall(row: Finding, *, guess: bool = False) -> float:
+def restored_count(row: Finding, *, guess: bool = False) -> float:
     """How many labels were restored, or would be by guessing."""
-    found = _label_recall(row)
+    found = label_recall(row)
     return 0.0 if found is None else (found.guess if guess else found.attack.mean) * found.attack.count
 
 
-def _restored(row: Finding) -> str:
-    found = _label_recall(row)
-    return f"{_recall(row):.0f} of {0 if found is None else found.attack.count}"
+def restored(row: Finding) -> str:
+    found = label_recall(row)
+    return f"{restored_count(row):.0f} of {0 if found is None else found.attack.count}"
 
 
 def labels_only(row: Finding) -> bool:
@@ -293,7 +263,7 @@ def _why_not_judged(rows: Sequence[Finding]) -> str:
         return "The private labels are not known here, so those that were restored cannot be compared with them."
     if all(one.originals is None for one in pictures):
         return "The private images are not known here, so what came back cannot be compared with them."
-    if any(one.measured for row in rows for name, one in row.measurements.items() if name not in OF_LABELS):
+    if any(one.measured for row in rows for one in row.measurements.values() if one.metric.serves is not Kind.LABELS):
         return "There was no crowd of other images to pick the private ones from."
     return "No attack returned an image."
 
@@ -327,68 +297,24 @@ def _short_names(defences: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+def listed(words: Sequence[str]) -> str:
+    """
+    >>> listed(["one", "two", "three"])
+    'one, two and three'
+    """
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
-def _broken(specification: str) -> str:
-    """Over several lines, so that no word is cut: each part of a chain, and the settings of each part."""
-    return "\n+".join(split_chain(specification)).replace(":", ":\n  ")
+def assumptions(ledger: Sequence[Fact]) -> str:
+    """The ledger in one sentence.
 
-
-def _identified(row: Finding) -> Text:
-    measurement = row.measurements.get("identification")
-    if measurement is None or not measurement.measured:
-        return _not_measured()
-    seen = measurement.attack
-    return Text(f"{identified(row)}/{seen.count}\n").append(percent(seen.low, seen.high), "dim")
-
-
-def _beside_null(row: Finding, name: str, number: Callable[[float, str], str]) -> Text:
-    measurement = row.measurements.get(name)
-    if measurement is None or not measurement.measured:
-        return _not_measured()
-    unit = f" {measurement.unit}" if measurement.unit else ""
-    text = Text(number(measurement.attack.mean, unit))
-    return text.append(f"\nnull {number(measurement.null.mean, '')}", "dim") if measurement.null.count else text
-
-
-def _worst(row: Finding) -> Text:
-    measurement = row.measurements.get("psnr")
-    return Text(f"{measurement.attack.worst:.1f} dB") if measurement and measurement.measured else _not_measured()
-
-
-def _labels(row: Finding) -> Text:
-    if _label_recall(row) is None:
-        return Text("given", "dim") if row.labels_given else _not_measured()
-    return Text(_restored(row).replace(" of ", "/")).append(f"\nguess {_recall(row, guess=True):.1f}", "dim")
-
-
-def _seconds(row: Finding) -> Text:
-    return Text(f"{row.seconds:.0f} s" if row.seconds >= 10 else f"{row.seconds:.1f} s")
-
-
-def _not_measured() -> Text:
-    return Text(NOT_MEASURED.replace(" ", "\n"), "dim")
-
-
-class _Column(NamedTuple):
-    name: str
-    width: int
-    cell: Callable[[Finding], Text]
-    justify: Literal["left", "right"] = "right"
-
-
-_IMAGE_COLUMNS = (
-    _Column("identified", 10, _identified, "left"),
-    _Column("PSNR", 9, lambda row: _beside_null(row, "psnr", lambda value, unit: f"{value:.1f}{unit}")),
-    _Column("SSIM", 9, lambda row: _beside_null(row, "ssim", lambda value, unit: f"{value:.2f}{unit}")),
-    _Column("LPIPS\nalex", 8, lambda row: _beside_null(row, "lpips_alex", lambda value, unit: f"{value:.2f}{unit}")),
-    _Column("worst\nPSNR", 7, _worst),
-)
-_LABEL_COLUMNS = (_Column("labels", 9, _labels),)
-_TIME = _Column("time", 5, _seconds)
+    >>> assumptions([Fact("model", True, ""), Fact("update", True, ""), Fact("labels", False, "")])
+    'Assumed known: model, update; hidden: labels.'
+    """
+    known = ", ".join(fact.name for fact in ledger if fact.disclosed)
+    hidden = ", ".join(fact.name for fact in ledger if not fact.disclosed)
+    return f"Assumed known: {known}" + (f"; hidden: {hidden}." if hidden else ".")

@@ -1,33 +1,26 @@
-"""Labels that came back: true beside restored counts, as charts for the page and as tables for the console."""
+"""Charts that a browser draws by itself: restored labels beside the true ones, and how the loss of an attack fell."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from torch import Tensor
 
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import OF_LABELS, AuditResult, Finding, Measurement
-from leakgauge.protocol.threat_model import Fact
-from leakgauge.report.terminal import NOT_MEASURED, humanise
+from leakgauge.audit.result import AuditResult, Measurement
+from leakgauge.catalogue import label_metrics
+from leakgauge.metrics import Metric
+from leakgauge.report.words import NOT_MEASURED, humanise
 
 MOST_CLASSES = 40
 """More than these are not drawn or printed."""
 
-NAMES = {
-    "label_recall": "Labels restored",
-    "label_existence": "Class presence right (LeAcc)",
-    "label_counts": "Class counts right (LnAcc)",
-}
-
 _LONGEST_NAME = 12
+_MOST_POINTS = 160
 
 
 class Bar(NamedTuple):
@@ -129,9 +122,9 @@ def figures(result: AuditResult) -> list[Figure]:
         Figure(
             humanise(row.defence),
             row.attack,
-            tuple(_score(name, found) for name in OF_LABELS if (found := row.measured(name)) is not None),
+            tuple(_score(found) for name in label_metrics() if (found := row.measured(name)) is not None),
             tuple(
-                chart(_round(result, record) if row.rounds > 1 else "", record, names)
+                chart(round_name(result, record) if row.rounds > 1 else "", record, names)
                 for record in row.records
                 if record.restored_counts is not None
             ),
@@ -144,7 +137,7 @@ def figures(result: AuditResult) -> list[Figure]:
 def chart(title: str, record: Record, names: Sequence[str] = ()) -> Chart:
     """All classes; of more than forty the commonest that occur."""
     restored = record.restored_counts or ()
-    chosen = _chosen(record.true_counts, [restored])
+    chosen = choose_classes(record.true_counts, [restored])
     bars = [
         Bar(_name(one, names), None if record.true_counts is None else record.true_counts[one], restored[one])
         for one in chosen[:MOST_CLASSES]
@@ -152,100 +145,26 @@ def chart(title: str, record: Record, names: Sequence[str] = ()) -> Chart:
     return Chart(title, tuple(bars), _left_out(len(restored), chosen))
 
 
-def tables(result: AuditResult) -> RenderableType:
-    """For each recorded round its classes with their counts, the scores of each method, and what was assumed."""
-    rounds = sorted({record.round for row in result.rows for record in row.records})
-    return Group(*(part for number in rounds for part in _of_round(result, number)))
-
-
-def _of_round(result: AuditResult, number: int) -> Iterable[RenderableType]:
-    found = [(row, record) for row in result.rows for record in row.records if record.round == number]
-    yield Text(f"\n{_round(result, found[0][1])}", "bold")
-    restored = {row.attack: record.restored_counts for row, record in found if record.restored_counts is not None}
-    truth = next((record.true_counts for _, record in found), None)
-    if restored:
-        yield from _counts(truth, restored)
-    if restored and truth is not None:
-        yield _scores([(row, record) for row, record in found if record.restored_counts is not None])
-    for row, record in found:
-        if record.restored_counts is None:
-            yield Text(f"{row.attack}: {record.reason}", "dim")
-    yield Text(assumptions(found[0][1].ledger), "dim")
-
-
-def assumptions(ledger: Sequence[Fact]) -> str:
-    """The ledger in one sentence.
-
-    >>> assumptions([Fact("model", True, ""), Fact("update", True, ""), Fact("labels", False, "")])
-    'Assumed known: model, update; hidden: labels.'
-    """
-    known = ", ".join(fact.name for fact in ledger if fact.disclosed)
-    hidden = ", ".join(fact.name for fact in ledger if not fact.disclosed)
-    return f"Assumed known: {known}" + (f"; hidden: {hidden}." if hidden else ".")
-
-
-def _counts(truth: tuple[int, ...] | None, restored: dict[str, tuple[int, ...]]) -> Iterable[RenderableType]:
-    columns = {**({} if truth is None else {"true": truth}), **restored}
-    classes = len(next(iter(columns.values())))
-    chosen = [one for one in _chosen(truth, list(restored.values())) if any(column[one] for column in columns.values())]
-    shown = sorted(chosen[:MOST_CLASSES])
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, show_footer=True)
-    grid.add_column("class", "all", justify="right")
-    for name, column in columns.items():
-        grid.add_column(name, str(sum(column)), justify="right")
-    for one in shown:
-        grid.add_row(str(one), *(str(column[one]) for column in columns.values()))
-    yield grid
-    if len(shown) < len(chosen):
-        yield Text(f"{len(chosen) - len(shown)} further classes are left out; --json has them.", "dim")
-    elif len(chosen) < classes:
-        yield Text(f"The other {classes - len(chosen)} of {classes} classes do not occur.", "dim")
-
-
-def _scores(found: Sequence[tuple[Finding, Record]]) -> Table:
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    grid.add_column("method")
-    for name in OF_LABELS:
-        grid.add_column(NAMES[name].replace(" (", "\n("), justify="right")
-    for row, record in found:
-        null = next((one for one in row.nulls if one.round == record.round), None)
-        cells = [_cell(name, record, null) for name in OF_LABELS]
-        grid.add_row(row.attack, *cells)
-    return grid
-
-
-def _cell(name: str, record: Record, null: Record | None) -> Text:
-    def mean(scores: Sequence[float]) -> float:
-        return sum(scores) / len(scores) if scores else math.nan
-
-    count = len(record.scores.get(name, ()))
-    text = Text(_share(name, mean(record.scores.get(name, ())), count))
-    text.append(f"\nguess {_share(name, record.label_guess.get(name, math.nan), count, expected=True)}", "dim")
-    if null is not None:
-        text.append(f"\nnull {_share(name, mean(null.scores.get(name, ())), count)}", "dim")
-    return text
-
-
-def _score(name: str, found: Measurement) -> Score:
-    count = found.attack.count
+def _score(found: Measurement) -> Score:
+    metric, count = found.metric, found.attack.count
     return Score(
-        NAMES[name],
-        _share(name, found.attack.mean, count),
-        _share(name, found.null.mean, found.null.count),
-        _share(name, found.guess, count, expected=True),
+        metric.title,
+        label_share(metric, found.attack.mean, count),
+        label_share(metric, found.null.mean, found.null.count),
+        label_share(metric, found.guess, count, expected=True),
     )
 
 
-def _share(name: str, mean: float, count: int, *, expected: bool = False) -> str:
+def label_share(metric: Metric, mean: float, count: int, *, expected: bool = False) -> str:
     """Labels are counted; of classes there may be thousands."""
     if math.isnan(mean):
         return NOT_MEASURED
-    if name == "label_recall":
+    if metric.binary:
         return f"{mean * count:.{1 if expected else 0}f} of {count}"
     return f"{100 * mean:.1f} %"
 
 
-def _round(result: AuditResult, record: Record) -> str:
+def round_name(result: AuditResult, record: Record) -> str:
     files = result.description.get("files", ())
     return Path(files[record.round]).name if record.round < len(files) else f"Round {record.round + 1}"
 
@@ -255,7 +174,7 @@ def _name(number: int, names: Sequence[str]) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
-def _chosen(truth: tuple[int, ...] | None, restored: Sequence[tuple[int, ...]]) -> list[int]:
+def choose_classes(truth: tuple[int, ...] | None, restored: Sequence[tuple[int, ...]]) -> list[int]:
     """The classes worth showing: all if they are few, or else those that occur, the commonest first."""
     columns = [*([] if truth is None else [truth]), *restored]
     every = range(len(columns[0]))
@@ -273,3 +192,58 @@ def _left_out(classes: int, chosen: Sequence[int]) -> str:
     parts = [f"{rarer} that occur less often"] if rarer else []
     parts += [f"{absent} that do not occur"] if absent else []
     return f"Of {classes} classes, {' and '.join(parts)} {'is' if rarer + absent == 1 else 'are'} left out."
+
+
+class Tick(NamedTuple):
+    """A labelled line across a chart."""
+
+    y: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Steps to the right, the loss upwards on a logarithmic scale, in a box of ``width`` by ``height``."""
+
+    steps: int
+    lowest: int
+    highest: int
+    width: int = 200
+    height: int = 90
+
+    @classmethod
+    def around(cls, traces: Sequence[Tensor]) -> Axes:
+        """The whole powers of ten that hold every positive loss of every trace, so that charts can be compared."""
+        losses = [loss for trace in traces for loss in trace.tolist() if _drawable(loss)] or [1.0]
+        lowest = math.floor(math.log10(min(losses)))
+        return cls(max(map(len, traces), default=0), lowest, max(math.ceil(math.log10(max(losses))), lowest + 1))
+
+    def points(self, trace: Tensor) -> str:
+        """The trace as the ``points`` of an SVG polyline, thinned to what can be seen; undrawable losses are left out.
+
+        >>> import torch
+        >>> Axes(steps=3, lowest=-2, highest=0).points(torch.tensor([1.0, torch.nan, 0.01]))
+        '0.0,0.0 200.0,90.0'
+        """
+        stride = max(1, -(-len(trace) // _MOST_POINTS))
+        kept = sorted({*range(0, len(trace), stride), len(trace) - 1} - {-1})
+        losses = trace.tolist()
+        return " ".join(f"{self._x(i):.1f},{self._y(losses[i]):.1f}" for i in kept if _drawable(losses[i]))
+
+    @property
+    def ticks(self) -> list[Tick]:
+        """The powers of ten, or as many of them as fit."""
+        stride = max(1, -(-(self.highest - self.lowest) // 4))
+        return [
+            Tick(self._y(10.0**power), f"{10.0**power:g}") for power in range(self.lowest, self.highest + 1, stride)
+        ]
+
+    def _x(self, step: int) -> float:
+        return self.width * step / max(self.steps - 1, 1)
+
+    def _y(self, loss: float) -> float:
+        return self.height * (self.highest - math.log10(loss)) / (self.highest - self.lowest)
+
+
+def _drawable(loss: float) -> bool:
+    return math.isfinite(loss) and loss > 0

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from torch import Tensor
 
 from leakgauge.audit.plan import plan_of
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import OF_LABELS, AuditResult, Finding, Measurement
+from leakgauge.audit.result import AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
+from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.files import writable_folder, write_text
+from leakgauge.metrics import Kind, Metric
 from leakgauge.protocol.threat_model import Fact
-from leakgauge.report.labels import NAMES, figures
-from leakgauge.report.pictures import Axes, aspect_ratio, gallery
-from leakgauge.report.terminal import (
+from leakgauge.report.charts import Axes, figures
+from leakgauge.report.page import FIRST_COLUMNS, Cell, in_words, render_page
+from leakgauge.report.pictures import aspect_ratio, gallery
+from leakgauge.report.words import (
     NOT_MEASURED,
     UNDEFENDED,
+    counted,
     headline,
     humanise,
     labels_only,
@@ -34,18 +36,6 @@ from leakgauge.report.terminal import (
     standings,
 )
 
-FIRST_COLUMNS = 8
-"""So many images a line are shown at once; the others are folded away."""
-
-_METRICS = {
-    "identification": "Identified",
-    "psnr": "PSNR",
-    "ssim": "SSIM",
-    "lpips_alex": "LPIPS (AlexNet)",
-    "lpips_vgg": "LPIPS (VGG)",
-    **NAMES,
-}
-_PROPORTIONS = ("identification", "label_recall")
 _SETUP = {
     "model": "Model",
     "dataset": "Dataset",
@@ -67,21 +57,14 @@ _SETUP = {
 }
 
 
-class Cell(NamedTuple):
-    """One metric of one row in words: its value, and the smaller print below."""
-
-    value: str
-    details: tuple[tuple[str, str], ...] = ()
-
-
 def render(result: AuditResult) -> str:
     """The page as text; the same result gives the same text."""
-    template = page_template("template.html")
     rows = tuple(filter(ran, result.rows))
     sentences = headline(result)
     lines = gallery(result)
     metrics = _metrics(rows)
-    return template.render(
+    return render_page(
+        "audit.html",
         claim=sentences[0],
         sentences=sentences[1:],
         tone=_tone(result),
@@ -94,7 +77,7 @@ def render(result: AuditResult) -> str:
         truth_known=any(record.pictures.originals is not None for row in result.rows for record in row.records),
         labels=figures(result),
         metrics=metrics,
-        rows=[(humanise(row.defence), row, [_cell(row, name) for name in metrics]) for row in rows],
+        rows=[(humanise(row.defence), row, [_cell(row, metric) for metric in metrics]) for row in rows],
         standing=standing,
         left_out=left_out(result),
         ledgers=_ledgers(result.rows),
@@ -104,22 +87,10 @@ def render(result: AuditResult) -> str:
         from_plan=_from_plan(result),
         setup=_setup(result),
         attacks={record.attack: record.attack_repr for row in result.rows for record in row.records},
-        environment=dict(next((record.environment for row in result.rows for record in row.records), {})),
+        environment=in_words(next((record.environment for row in result.rows for record in row.records), {})),
         facts=[", ".join(f"{name} {_fact(value)}" for name, value in row.facts.items()) for row in rows],
         seconds=sum(record.seconds for row in result.rows for record in (*row.records, *row.nulls)),
     )
-
-
-def page_template(name: str) -> Template:
-    """One of the templates of this package; another page extends ``template.html``."""
-    folder = resources.files(__package__)
-    return Environment(
-        loader=FunctionLoader(lambda wanted: folder.joinpath(wanted).read_text("utf-8")),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    ).get_template(name)
 
 
 def write_report(result: AuditResult, folder: Path) -> Path:
@@ -168,54 +139,56 @@ def _context(result: AuditResult) -> list[str]:
     ]
 
 
-def _metrics(rows: Sequence[Finding]) -> dict[str, tuple[str, str]]:
-    """Label and direction of each metric: those we know in our order, then any others."""
-    found = {name: one for row in rows for name, one in row.measurements.items()}
+def _metrics(rows: Sequence[Finding]) -> list[Metric]:
+    """Those that were scored, in the order of the catalogue, as far as they have something to say."""
+    found = [describe_metric(name) for name in METRICS if any(name in row.measurements for row in rows)]
     if rows and all(map(labels_only, rows)):
-        found = {name: one for name, one in found.items() if name in OF_LABELS}
-    for name in OF_LABELS[1:]:  # beside recall only where there is something to say
-        if name in found and not any(row.measured(name) for row in rows):
-            del found[name]
-    return {
-        name: (_METRICS.get(name, name), "higher is leakier" if found[name].higher_is_leakier else "lower is leakier")
-        for name in dict.fromkeys((*(name for name in _METRICS if name in found), *found))
-    }
+        found = [metric for metric in found if metric.serves is Kind.LABELS]
+
+    def empty(metric: Metric) -> bool:
+        beside_recall = metric.serves is Kind.LABELS and metric.per_batch
+        return beside_recall and not any(row.measured(metric.name) for row in rows)
+
+    return [metric for metric in found if not empty(metric)]
 
 
-def _cell(row: Finding, name: str) -> Cell:
-    measurement = row.measurements.get(name)
-    if name in OF_LABELS and row.labels_given:
+def _cell(row: Finding, metric: Metric) -> Cell:
+    measurement = row.measurements.get(metric.name)
+    if metric.serves is Kind.LABELS and row.labels_given:
         return Cell("given to the attacker")
     if measurement is None or not measurement.measured:
         return Cell(NOT_MEASURED)
-    return _proportion(measurement, row.victims) if name in _PROPORTIONS else _average(measurement)
+    return _proportion(measurement, row.victims) if metric.binary else _average(measurement)
 
 
 def _proportion(measurement: Measurement, victims: int) -> Cell:
     seen, null = measurement.attack, measurement.null
     details = [
         ("95 % interval", percent(seen.low, seen.high)),
-        ("null", f"{round(null.mean * null.count)} of {null.count}" if null.count else NOT_MEASURED),
+        ("null", counted(null) if null.count else NOT_MEASURED),
     ]
     if not math.isnan(measurement.guess):
         details.append(("guess", f"{measurement.guess * seen.count:.1f} of {seen.count}"))
     if seen.count < victims:
         details.insert(0, (NOT_MEASURED, f"{victims - seen.count}"))
-    return Cell(f"{round(seen.mean * seen.count)} of {seen.count}", tuple(details))
+    return Cell(counted(seen), tuple(details))
 
 
 def _average(measurement: Measurement) -> Cell:
-    seen, null, digits = measurement.attack, measurement.null, 1 if measurement.unit == "dB" else 3
-    missing = "needs 2 rounds" if measurement.metric in OF_LABELS else "needs 2 images"
-    interval = missing if math.isnan(seen.low) else f"{seen.low:.{digits}f} to {seen.high:.{digits}f}"
+    seen, null, metric = measurement.attack, measurement.null, measurement.metric
+
+    def number(score: float) -> str:
+        return f"{score:.{metric.digits}f}"
+
+    missing = "needs 2 rounds" if metric.per_batch else "needs 2 images"
     details = [
-        ("worst", f"{seen.worst:.{digits}f}"),
-        ("95 % interval", interval),
-        ("null", f"{null.mean:.{digits}f}" if null.count else NOT_MEASURED),
+        ("worst", number(seen.worst)),
+        ("95 % interval", missing if math.isnan(seen.low) else f"{number(seen.low)} to {number(seen.high)}"),
+        ("null", number(null.mean) if null.count else NOT_MEASURED),
     ]
     if not math.isnan(measurement.guess):
-        details.append(("guess", f"{measurement.guess:.{digits}f}"))
-    return Cell(f"{seen.mean:.{digits}f} {measurement.unit}".strip(), tuple(details))
+        details.append(("guess", number(measurement.guess)))
+    return Cell(metric.show(seen.mean), tuple(details))
 
 
 def _ledgers(rows: Sequence[Finding]) -> dict[tuple[Fact, ...], list[str]]:

@@ -1,0 +1,52 @@
+"""What all pages share: their templates, and a score in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from leakgauge.audit.verdict import Verdict
+
+FIRST_COLUMNS = 8
+"""So many images a line are shown at once; the others are folded away."""
+
+_SURROUNDINGS = {
+    "leakgauge": "LeakGauge version",
+    "torch": "PyTorch",
+    "python": "Python",
+    "machine": "Machine",
+    "threads": "Threads",
+}
+
+
+class Cell(NamedTuple):
+    """One number in words, and the smaller print below; without print it is a word that stands for a number."""
+
+    value: str
+    details: tuple[tuple[str, str], ...] = ()
+    verdict: Verdict | None = None
+    note: str | None = None
+
+
+def render_page(template: str, *, tone: Verdict, **values: Any) -> str:
+    """A self-contained page: a template of this package, filled."""
+    folder = resources.files(__package__)
+    return (
+        Environment(
+            loader=FunctionLoader(lambda wanted: folder.joinpath(wanted).read_text("utf-8")),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        .get_template(template)
+        .render({"tone": tone, "caveat": tone is not Verdict.NOT_JUDGED, **values})
+    )
+
+
+def in_words(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What a run ran on, by names that a reader knows."""
+    return [(_SURROUNDINGS.get(name, name), value) for name, value in environment.items()]
