@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
+from torch import nn
 
 _LARGE = 1_000_000
 
@@ -29,3 +30,8 @@ def suitable_threads(parameters: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def model_threads(model: nn.Module) -> AbstractContextManager[None]:
+    """`suitable_threads` for a module."""
+    return suitable_threads(sum(parameter.numel() for parameter in model.parameters()))

@@ -106,9 +106,9 @@ def test_another_seed_draws_other_victims_and_another_model() -> None:
 
 
 def test_training_reports_every_step() -> None:
-    ticks: list[tuple[int, int]] = []
-    prepare(replace(SMALL, train_steps=3), lambda step, steps: ticks.append((step, steps)))
-    assert ticks == [(1, 3), (2, 3), (3, 3)]
+    steps: list[int] = []
+    prepare(replace(SMALL, train_steps=3), lambda tick: steps.append(tick.step))
+    assert steps == [1, 2, 3]
 
 
 def test_steps_replace_the_steps_of_each_attack_that_has_some() -> None:

@@ -126,7 +126,7 @@ def test_it_is_what_opacus_computes(norm, examples):
     optimiser = optimizers.DPOptimizer(
         torch.optim.SGD(theirs.parameters(), lr=1.0), noise_multiplier=0.0, max_grad_norm=norm, expected_batch_size=4
     )
-    torch.nn.functional.cross_entropy(theirs(batch.images), batch.labels).backward()
+    torch.nn.functional.cross_entropy(theirs(batch.inputs), batch.labels).backward()
     for name, parameter in theirs._module.named_parameters():
         torch.testing.assert_close(parameter.grad_sample, ours[name], rtol=1e-9, atol=1e-12)
     optimiser.pre_step()

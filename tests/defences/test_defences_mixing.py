@@ -71,7 +71,7 @@ def test_images_and_labels_are_mixed_alike(mixer, examples):
     found = mixed(mixer, batch)
     matrix = found.mixing.matrix(5)
     torch.testing.assert_close(found.batch.labels, matrix @ one_hot(batch.labels, 5).double())
-    mixture = torch.einsum("tn,nchw->tchw", matrix, batch.images)
+    mixture = torch.einsum("tn,nchw->tchw", matrix, batch.inputs)
     seen = found.batch.inputs
     if mixer.flips_signs:
         torch.testing.assert_close((seen - 0.5).abs(), (mixture - 0.5).abs())
@@ -82,7 +82,7 @@ def test_images_and_labels_are_mixed_alike(mixer, examples):
 
 def test_class_probabilities_are_mixed_as_they_are(examples):
     batch = examples(4, SHAPE, dtype=torch.float64)
-    soft = Batch(batch.images, one_hot(batch.labels, 5).double())
+    soft = Batch(batch.inputs, one_hot(batch.labels, 5).double())
     assert torch.equal(mixed(MixUp(3), soft).batch.labels, mixed(MixUp(3), batch).batch.labels)
 
 
@@ -100,7 +100,7 @@ def test_every_update_is_mixed_anew(mixer, examples):
     batch, generator = examples(4, SHAPE), seeded(0)
     one, two = (mixer.mix(batch, classes=5, generator=generator) for _ in range(2))
     assert not torch.equal(one.mixing.coefficients, two.mixing.coefficients)
-    assert not torch.equal(one.batch.images, two.batch.images)
+    assert not torch.equal(one.batch.inputs, two.batch.inputs)
 
 
 @pytest.mark.parametrize("local_update", [FedSGD(), FedAvg(2, 3, 0.1)], ids=repr)
@@ -149,7 +149,7 @@ def test_more_images_than_the_batch_has_are_refused(mixer, examples, attacked):
 def test_a_batch_smaller_than_k_is_mixed_with_the_clients_other_images(mixer, count, examples, attacked):
     batch, others = examples(count, SHAPE, dtype=torch.float64), examples(5, SHAPE, dtype=torch.float64, seed=1)
     found = mixed(mixer, replace(batch, others=others))
-    everything = torch.cat([batch.images, others.images])
+    everything = torch.cat([batch.inputs, others.inputs])
     matrix = found.mixing.matrix(count + 5)
     assert len(found.batch) == count
     assert found.mixing.indices[:, 0].tolist() == list(range(count))
@@ -173,7 +173,7 @@ def test_what_is_attacked_of_a_lone_image_is_one_encoding_and_none_of_the_other_
     learner, state = learner_and_state(module)
     for name, tensor in FedSGD().compute(learner, state, encoding.batch).items():
         assert torch.equal(seen.update.params[name], tensor)
-    private = [*batch.images, *others.images, *encoding.batch.inputs]
+    private = [*batch.inputs, *others.inputs, *encoding.batch.inputs]
     tensors = [tensor for tensor in reachable(seen).values() if not tensor.is_meta and tensor.shape[-3:] == SHAPE]
     assert not any(
         torch.equal(one, secret) for tensor in tensors for one in tensor.view(-1, *SHAPE) for secret in private
@@ -225,7 +225,7 @@ def test_mixing_twice_is_one_mixing_by_the_product_of_the_matrices(examples):
     batch = examples(5, SHAPE, dtype=torch.float64)
     learner, state = learner_and_state(build(Compact(width=3), SHAPE, 5, seed=0).double())
     twice = chain(MixUp(2), MixUp(3))(FedSGD()).encode(learner, state, batch, generator=seeded(0))
-    torch.testing.assert_close(twice.batch.inputs, twice.mixing.mix(batch.images))
+    torch.testing.assert_close(twice.batch.inputs, twice.mixing.mix(batch.inputs))
     first, second = (mixed(MixUp(k), examples(4, SHAPE)).mixing for k in (2, 3))
     torch.testing.assert_close(first.then(second).matrix(4), second.matrix(4) @ first.matrix(4))
     # Signs in between are in nobody's matrix.
@@ -238,7 +238,7 @@ def test_clients_behind_an_aggregate_mix_their_own_images(examples):
     learner, state = learner_and_state(build(Compact(width=3), SHAPE, 5, seed=0).double())
     client = chain(MixUp(2), SecureAggregation(3))(FedSGD())
     found = client.encode(learner, state, batch, generator=seeded(0))
-    torch.testing.assert_close(found.batch.inputs, found.mixing.mix(batch.images))
+    torch.testing.assert_close(found.batch.inputs, found.mixing.mix(batch.inputs))
     assert (found.mixing.indices // 2).tolist() == [[c, c] for c in (0, 0, 1, 1, 2, 2)]
     assert stacked([found.mixing, found.mixing]).matrix(6).shape == (12, 6)
 
@@ -258,7 +258,7 @@ def test_cross_dataset_encodings_are_the_batch_and_public_images_with_labels_of_
     own = found.mixing.coefficients.sum(dim=1)
     assert float(own.min()) >= 0.3
     torch.testing.assert_close(found.batch.labels, found.mixing.mix(one_hot(batch.labels, 5).double()))
-    mixture = found.mixing.mix(batch.images) + (1 - own).view(-1, 1, 1, 1)
+    mixture = found.mixing.mix(batch.inputs) + (1 - own).view(-1, 1, 1, 1)
     torch.testing.assert_close((found.batch.inputs - 0.5).abs(), (mixture - 0.5).abs())
     assert found.mixing.signed
     assert found.mixing.indices[:, 0].tolist() == list(range(5))

@@ -19,17 +19,17 @@ def test_a_score_is_the_slope_of_a_feature_over_its_height_summed_over_the_batch
     learner, state = learner_and_state(module)
     features = torch.nn.Sequential(*list(module.children())[:-1])
     expected = torch.zeros(module.head.in_features, dtype=torch.float64)
-    for image in batch.images:
+    for image in batch.inputs:
         slopes = jacobian(lambda one: features(one[None])[0], image).flatten(1).norm(dim=1)
         expected += slopes / features(image[None])[0].detach().abs()
-    torch.testing.assert_close(Soteria().scores(learner, state, batch.images, "head"), expected)
+    torch.testing.assert_close(Soteria().scores(learner, state, batch.inputs, "head"), expected)
 
 
 def test_a_feature_that_is_always_zero_scores_nothing(examples):
     module, batch = build(MLP((6,), "relu"), SHAPE, 5, seed=0).double(), examples(2, SHAPE, dtype=torch.float64)
     next(layer for layer in module.modules() if isinstance(layer, torch.nn.Linear)).bias.data[2] = -1e3
     learner, state = learner_and_state(module)
-    assert float(Soteria().scores(learner, state, batch.images, "head")[2]) == 0
+    assert float(Soteria().scores(learner, state, batch.inputs, "head")[2]) == 0
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
@@ -39,7 +39,7 @@ def test_the_columns_with_the_lowest_scores_go_and_nothing_else(percentile, mode
     learner, state = learner_and_state(module, mode=mode)
     plain = attacked(module, batch, mode=mode).update.params
     sent = attacked(module, batch, defence=Soteria(percentile=percentile), mode=mode).update.params
-    score = Soteria().scores(learner, state, batch.images, "head")
+    score = Soteria().scores(learner, state, batch.inputs, "head")
     gone = score.argsort()[: round(percentile / 100 * len(score))]
     kept = torch.ones_like(score).index_fill(0, gone, 0.0)
     for name, tensor in plain.items():

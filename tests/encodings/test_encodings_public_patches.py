@@ -12,6 +12,7 @@ from leakgauge.encodings import SeededKeys
 from leakgauge.encodings.public_patches import Patches, cached_patches, read_public
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import write_tensors
+from leakgauge.progress import Tick
 from leakgauge.randomness import seeded
 
 cv2 = pytest.importorskip("cv2")
@@ -56,9 +57,9 @@ def test_flat_images_and_small_ones_give_no_patch(photograph):
 
 
 def test_progress_counts_the_patches_kept(photograph):
-    seen: list[tuple[int, int]] = []
-    Patches()([photograph], 3, keys=keys(), progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    seen: list[Tick] = []
+    Patches()([photograph], 3, keys=keys(), progress=seen.append)
+    assert [tick[:2] for tick in seen] == [(1, 1 / 3), (2, 2 / 3), (3, 1.0)]
 
 
 def test_patches_are_cut_once_and_then_read(photograph, tmp_path, monkeypatch):
@@ -79,7 +80,7 @@ def test_patches_are_cut_once_and_then_read(photograph, tmp_path, monkeypatch):
 
 
 def test_an_interrupted_run_leaves_no_file(photograph, tmp_path):
-    def stop(done: int, total: int) -> None:
+    def stop(tick: Tick) -> None:
         raise KeyboardInterrupt
 
     file = tmp_path / "public.safetensors"

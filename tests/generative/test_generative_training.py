@@ -46,15 +46,15 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(tmp_path):
     whole, cut = (GeneratorTraining(IMAGES, NETWORK, PLAN) for _ in range(2))
     expected, described = read_tensors(train_generator(whole, tmp_path / "whole"))
 
-    def stop(done, steps):
-        if done == 2:
+    def stop(tick):
+        if tick.step == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         train_generator(cut, tmp_path / "cut", stop)
     done = []
     again = GeneratorTraining(IMAGES, NETWORK, PLAN)
-    file = train_generator(again, tmp_path / "cut", lambda step, steps: done.append(step))
+    file = train_generator(again, tmp_path / "cut", lambda tick: done.append(tick.step))
     assert done == [3, 4]
     found, words = read_tensors(file)
     assert words == described
@@ -66,7 +66,7 @@ def test_a_checkpoint_of_another_training_is_not_taken_up(tmp_path):
     train_generator(GeneratorTraining(IMAGES, NETWORK, PLAN), tmp_path)
     done = []
     other = GeneratorTraining(IMAGES.flip(-1), NETWORK, PLAN)
-    train_generator(other, tmp_path, lambda step, steps: done.append(step))
+    train_generator(other, tmp_path, lambda tick: done.append(tick.step))
     assert done == [1, 2, 3, 4]
 
 

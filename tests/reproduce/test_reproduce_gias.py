@@ -17,6 +17,7 @@ from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import read_tensors
 from leakgauge.generative import GeneratorTraining, GeneratorTrainingPlan
+from leakgauge.progress import silent
 from leakgauge.reproduce import EXPERIMENTS, Options, reproduce, victims
 from leakgauge.reproduce.experiment import budget_of
 from leakgauge.reproduce.generators import WithGenerator
@@ -32,7 +33,7 @@ def data() -> Dataset:
 
 
 def prepared(data: Dataset, folder: Path, attack: WithGenerator = ATTACK, seed: int = 0, steps: Any = None) -> Path:
-    made = attack.prepared(data, seed=seed, folder=folder, progress=steps or (lambda done, total: None))
+    made = attack.prepared(data, seed=seed, folder=folder, progress=steps or silent)
     assert made.file is not None
     return made.file
 
@@ -68,9 +69,9 @@ def test_every_attack_stands_beside_itself_on_noise_and_has_the_same_generator(s
 
 def test_the_generator_is_trained_once_and_is_a_function_of_plan_data_and_seed(data: Dataset, tmp_path: Path) -> None:
     done: list[int] = []
-    first = prepared(data, tmp_path, steps=lambda step, total: done.append(step))
+    first = prepared(data, tmp_path, steps=lambda tick: done.append(tick.step))
     assert done == [1, 2, 3]
-    assert prepared(data, tmp_path, steps=lambda step, total: done.append(step)) == first
+    assert prepared(data, tmp_path, steps=lambda tick: done.append(tick.step)) == first
     assert done == [1, 2, 3]
     others = [
         prepared(data, tmp_path, seed=1),
@@ -90,8 +91,8 @@ def test_only_training_images_are_used(data: Dataset, tmp_path: Path) -> None:
 def test_a_training_that_is_stopped_goes_on_and_ends_with_the_same_bits(
     data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(done: int, total: int) -> None:
-        if done == 2:
+    def stop(tick: Any) -> None:
+        if tick.step == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

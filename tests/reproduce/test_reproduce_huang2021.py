@@ -24,7 +24,7 @@ from leakgauge.reproduce.experiment import budget_of
 from leakgauge.reproduce.papers.huang2021 import DEFENCES, MNIST
 from leakgauge.reproduce.result import Measured, RowResult, orders
 from leakgauge.reproduce.show import table
-from leakgauge.tradeoff.training import TrainingPlan
+from leakgauge.training.run import TrainingPlan
 
 TABLE5 = EXPERIMENTS["huang2021/table5"]
 STRONG, REAL = "strongest (BN_exact)", "labels known, statistics not (BN_infer)"

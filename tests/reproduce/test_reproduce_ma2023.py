@@ -23,7 +23,8 @@ from leakgauge.reproduce.draws import AtRandom, Skewed
 from leakgauge.reproduce.papers.ma2023 import METHODS
 from leakgauge.reproduce.run import prepare
 from leakgauge.reproduce.show import table
-from leakgauge.reproduce.victims import embedded, train_head_only, victim
+from leakgauge.reproduce.victims import embedded, train_head_only
+from leakgauge.training import kept_victim
 from leakgauge.types import Outcome, Reconstruction
 
 TABLE3_AS_PRINTED = """
@@ -196,7 +197,9 @@ def options(tmp_path: Path) -> Options:
 def test_updates_are_shared_out_among_models_that_differ(options: Options) -> None:
     (row,) = reproduce(experiment(WEIGHED), options).rows
     weights = [record.facts["weight"] for record in row.records]
-    modules = [victim(WEIGHED, embedded(), seed, options.out, lambda done, total: None).module for seed in range(3)]
+    modules = [
+        kept_victim(WEIGHED.model, embedded(), WEIGHED.training, options.out, seed=seed).module for seed in range(3)
+    ]
     expected = [sum(float(p.detach().double().abs().sum()) for p in module.parameters()) for module in modules]
     assert len(set(expected)) == 3
     assert weights == pytest.approx([expected[update % 3] for update in range(5)])

@@ -9,9 +9,9 @@ from leakgauge.audit import run as audit_run
 from leakgauge.config import build_defence, from_mapping
 from leakgauge.errors import InvalidCase
 from leakgauge.tradeoff import TradeoffPlan, tradeoff
-from leakgauge.tradeoff import training as training_module
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Tradeoff
+from leakgauge.training import DefendedTraining
 
 TINY: dict[str, Any] = {
     "dataset": "digits",
@@ -115,7 +115,7 @@ def test_interrupted_anywhere_it_keeps_what_finished_and_ends_with_the_same_numb
     whole: Tradeoff, tmp_path: Path, interrupted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = 0
-    step = training_module.DefendedTraining.step
+    step = DefendedTraining.step
 
     def stopping(self: Any) -> None:
         nonlocal steps
@@ -124,7 +124,7 @@ def test_interrupted_anywhere_it_keeps_what_finished_and_ends_with_the_same_numb
         steps += 1
         step(self)
 
-    monkeypatch.setattr(training_module.DefendedTraining, "step", stopping)
+    monkeypatch.setattr(DefendedTraining, "step", stopping)
     first = tradeoff(plan(), tmp_path)
     assert not first.complete
     assert [row.accuracy is not None for row in first.rows] == [True, False, False]
@@ -148,7 +148,7 @@ def test_an_interruption_before_anything_is_kept_is_passed_on(tmp_path: Path, mo
     def stopped(self: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training_module.DefendedTraining, "step", stopped)
+    monkeypatch.setattr(DefendedTraining, "step", stopped)
     with pytest.raises(KeyboardInterrupt):
         tradeoff(plan(), tmp_path)
 

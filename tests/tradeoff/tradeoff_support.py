@@ -15,7 +15,7 @@ from leakgauge.metrics import LPIPSVGG, PSNR, Identification, LPIPSAlex, Metric,
 from leakgauge.protocol import learner_and_state
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Spread, Tradeoff, TradeoffRow
-from leakgauge.tradeoff.training import Quartiles, Trained, TrainingPlan
+from leakgauge.training.run import Quartiles, Trained, TrainingPlan
 
 STRONG, REAL, UNAWARE = Condition("strongest", 1), Condition("honest_but_curious", 1), Condition("unaware", 1, True)
 MODULE = nn.Linear(2, 2)

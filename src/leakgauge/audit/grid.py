@@ -11,15 +11,13 @@ from torch import Tensor
 from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.malicious import MaliciousAttack
 from leakgauge.audit.case import Case, SimulatedUpdate
-from leakgauge.config import cause
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
-from leakgauge.protocol.validation import check_batch
+from leakgauge.protocol.validation import check_batch, check_loss
 from leakgauge.space import ImageSpace
-from leakgauge.types import Batch, ModelState
+from leakgauge.types import Batch
 
 
 @dataclass(frozen=True)
@@ -101,21 +99,6 @@ def hiding(threat_model: ThreatModel, attack: Attack) -> ThreatModel:
 def _malice(name: str, attack: Attack) -> str | None:
     """What the ledger says of the server; named by its attack, because other attacks of the audit may be honest."""
     return f"{name} {attack.server}" if isinstance(attack, MaliciousAttack) else None
-
-
-def check_loss(learner: Learner, state: ModelState, batch: Batch) -> None:
-    """Refuse a model or loss that cannot be computed on a batch; a user's own code may fail in any way."""
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            loss = learner.objective(state.params, state.buffers, batch)
-            usable = loss.numel() == 1 and bool(torch.isfinite(loss).all())
-    except Exception as error:
-        raise InvalidCase(
-            f"The loss of the private batch cannot be computed ({cause(error)}); "
-            "check the output of the model, the types of images and labels, and the mode."
-        ) from error
-    if not usable:
-        raise InvalidCase("The loss of the private batch is not one finite number; check the model's weights and loss.")
 
 
 def draw_crowd(pool: Batch, truth: Batch, count: int, *, generator: torch.Generator) -> Tensor | None:

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit.api import DEFAULT_ATTACKS, DEFAULT_DEFENCES, build_attack, chosen_budget, named_threat_model
 from leakgauge.audit.case import Case
-from leakgauge.audit.grid import Round, check_loss, draw_crowd, grid
+from leakgauge.audit.grid import Round, draw_crowd, grid
 from leakgauge.audit.run import Metrics
-from leakgauge.catalogue import DATASETS, LOCAL_UPDATES, MODELS, standard_metrics
-from leakgauge.config import build, build_defence, import_factory
+from leakgauge.catalogue import DATASETS, LOCAL_UPDATES, standard_metrics
+from leakgauge.config import build, build_defence
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
-from leakgauge.files import read_tensors
-from leakgauge.models import Normalisation
-from leakgauge.models import build as build_model
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.protocol.round import Federation
-from leakgauge.protocol.validation import check_model
-from leakgauge.randomness import global_stream, seeded
-from leakgauge.threads import suitable_threads
-from leakgauge.training import Training, accuracy, train
+from leakgauge.randomness import seeded
+from leakgauge.training import accuracy, victim_model
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
-
-TrainProgress = Callable[[int, int], None]
 
 _OTHERS = 31
 """Further images of a client whose batch is smaller than what its defence mixes."""
@@ -89,7 +81,7 @@ class Prepared:
     description: dict[str, Any]
 
 
-def prepare(plan: Plan, progress: TrainProgress = lambda step, steps: None) -> Prepared:
+def prepare(plan: Plan, progress: Progress = silent) -> Prepared:
     """Load the data, build and train the model, draw the victims. All bad input shows here, before any attack runs."""
     attacks = {text: build_attack(text, plan.work()) for text in plan.attacks}
     defences = {text: build_defence(text) for text in plan.defences}
@@ -98,7 +90,9 @@ def prepare(plan: Plan, progress: TrainProgress = lambda step, steps: None) -> P
     metrics = standard_metrics(plan.weights)
     dataset = build(DATASETS, plan.dataset, kind="dataset")(None if plan.data_root is None else Path(plan.data_root))
     victims = _victims(dataset, plan)
-    model = victim_model(plan, dataset, progress)
+    model = victim_model(
+        plan.model, dataset, seed=plan.seed, state=plan.state, steps=plan.train_steps, progress=progress
+    )
     learner, state = learner_and_state(model, mode="train" if plan.mode == "train" else "eval")
     rounds = [_round(dataset, chosen, victims, plan, number) for number, chosen in enumerate(victims)]
     cases = grid(
@@ -169,56 +163,3 @@ def _auxiliary(dataset: Dataset, plan: Plan) -> Batch:
         )
     order = torch.randperm(len(dataset.train), generator=seeded(plan.seed, "auxiliary"))
     return dataset.train[order[:_AUXILIARY]]
-
-
-def victim_model(plan: Plan, dataset: Dataset, progress: TrainProgress) -> nn.Module:
-    # Options have an equals sign, so `compakt:width=8` is a misspelt name and no factory.
-    own = ":" in plan.model and plan.model.partition(":")[0] not in MODELS and "=" not in plan.model
-    if own:
-        # A factory that draws its weights from the global stream gives the same model again for the same seed.
-        with global_stream(seeded(plan.seed, "model")):
-            model = import_factory(plan.model)
-    else:
-        factory = build(MODELS, plan.model, kind="model")
-        reference = dataset.train.inputs if len(dataset.train) else dataset.test.inputs
-        model = build_model(
-            factory,
-            dataset.space.shape,
-            dataset.num_classes,
-            seed=plan.seed,
-            normalisation=Normalisation.of(reference[:2048]),
-        )
-    if plan.state is not None:
-        _load_state(model, Path(plan.state))
-    _check_fit(model, dataset)
-    steps = plan.train_steps
-    if steps is None:
-        # A user's model comes as it is; ours is trained a little, because an untrained one leaks more than is fair.
-        steps = 0 if own or plan.state is not None or len(dataset.train) == 0 else Training().steps
-    if steps:
-        training = replace(Training(), steps=steps)
-        with suitable_threads(sum(parameter.numel() for parameter in model.parameters())):
-            train(model, dataset.train, training, generator=seeded(plan.seed, "train"), progress=progress)
-    return model.eval()
-
-
-def _load_state(model: nn.Module, path: Path) -> None:
-    tensors, _ = read_tensors(path)
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        first = str(error).splitlines()[1].strip() if len(str(error).splitlines()) > 1 else str(error)
-        raise InvalidCase(
-            f"The weights in {path} do not fit the model ({first}); check the model and its classes."
-        ) from error
-
-
-def _check_fit(model: nn.Module, dataset: Dataset) -> None:
-    learner, state = learner_and_state(model)
-    classes = check_model(learner, state, dataset.space, None)
-    if classes < dataset.num_classes:
-        raise InvalidCase(
-            f"The model has {classes} outputs but {dataset.name!r} has {dataset.num_classes} classes; "
-            "use a model with the right number of outputs."
-        )
-    check_loss(learner, state, dataset.test[:2])

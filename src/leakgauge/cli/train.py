@@ -40,7 +40,7 @@ def train(
     from leakgauge.audit.store import check_reachable
     from leakgauge.files import write_tensors, write_text
     from leakgauge.report.progress import training_progress
-    from leakgauge.tradeoff.training import TrainingPlan, prepare_training, run_training
+    from leakgauge.training.run import TrainingPlan, prepare_training, run_training
 
     options: dict[str, Any] = {
         "dataset": dataset,

@@ -1,7 +1,7 @@
 """What a client can do about what its update gives away: one file per defence."""
 
-from leakgauge.defences.accounting import epsilon
-from leakgauge.defences.base import Chain, Defence, NoDefence, chain
+from leakgauge.defences.accounting import DELTA, epsilon, guaranteed_epsilon
+from leakgauge.defences.base import Chain, Defence, NoDefence, chain, parts
 from leakgauge.defences.clipping import Clipping
 from leakgauge.defences.dpsgd import DPSGD
 from leakgauge.defences.mixing import CrossInstaHide, InstaHide, Mixer, MixUp
@@ -11,6 +11,7 @@ from leakgauge.defences.secure_aggregation import SecureAggregation
 from leakgauge.defences.soteria import Soteria
 
 __all__ = [
+    "DELTA",
     "DPSGD",
     "Chain",
     "Clipping",
@@ -27,4 +28,6 @@ __all__ = [
     "Soteria",
     "chain",
     "epsilon",
+    "guaranteed_epsilon",
+    "parts",
 ]

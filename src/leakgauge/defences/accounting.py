@@ -5,7 +5,26 @@ from __future__ import annotations
 import math
 import warnings
 
+from leakgauge.defences.base import Defence, parts
+from leakgauge.defences.dpsgd import DPSGD
 from leakgauge.errors import InvalidCase
+
+DELTA = 1e-5
+"""The delta at which guarantees are stated."""
+
+
+def guaranteed_epsilon(defence: Defence, sample_rate: float, steps: int) -> float | None:
+    """What so many rounds of a client guarantee each of its examples at ``DELTA``.
+
+    None without DP-SGD; NaN where no accountant is at hand.
+    """
+    private = [part for part in parts(defence) if isinstance(part, DPSGD)]
+    if not private:
+        return None
+    try:
+        return min(epsilon(part.noise_multiplier, sample_rate, steps, DELTA) for part in private)
+    except InvalidCase:  # the accountant is an optional dependency
+        return math.nan
 
 
 def epsilon(noise_multiplier: float, sample_rate: float, steps: int, delta: float) -> float:

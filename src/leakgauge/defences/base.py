@@ -34,6 +34,11 @@ class Chain:
         return local_update
 
 
+def parts(defence: Defence) -> tuple[Defence, ...]:
+    """The links of a chain, or a defence alone."""
+    return defence.defences if isinstance(defence, Chain) else (defence,)
+
+
 def chain(*defences: Defence) -> Defence:
     """The defences in order, nested chains flattened, so that chaining is associative to the letter.
 
@@ -43,7 +48,7 @@ def chain(*defences: Defence) -> Defence:
     """
     flat: list[Defence] = []
     for defence in defences:
-        flat.extend(defence.defences if isinstance(defence, Chain) else () if defence == NoDefence() else (defence,))
+        flat.extend(part for part in parts(defence) if part != NoDefence())
     if not flat:
         return NoDefence()
     return flat[0] if len(flat) == 1 else Chain(tuple(flat))

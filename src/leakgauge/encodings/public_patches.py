@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch.nn.functional import interpolate
 from leakgauge.encodings.keys import KeySource
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
+from leakgauge.progress import Progress, Tick, silent
 
 _PATIENCE = 500
 """Crops tried for each patch kept before the images count as too flat."""
@@ -46,7 +47,7 @@ class Patches:
         count: int,
         *,
         keys: KeySource,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: Progress = silent,
     ) -> Tensor:
         """``count`` patches n c h w, as bytes; ``images`` are c h w in [0, 1] and are fetched as they are drawn."""
         if count < 1 or len(images) == 0:
@@ -62,7 +63,7 @@ class Patches:
                 crop = _crop(image, self.crop, top, left)
                 if len(sift.detect(_grey(crop), None)) > self.key_points:
                     kept.append(self._shrunk(crop))
-                    progress(len(kept), count)
+                    progress(Tick(len(kept), len(kept) / count))
             if tried >= _PATIENCE * (len(kept) + 1):
                 raise InvalidCase(
                     f"Of {tried} crops of {self.crop} pixels {len(kept)} had more than {self.key_points} key points; "
@@ -84,7 +85,7 @@ def cached_patches(
     *,
     source: str,
     keys: KeySource,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Tensor:
     """The patches kept in ``file``, n c h w in [0, 1], cut from ``source`` and kept there if it is missing."""
     wanted = {"patches": repr(patches), "count": str(count), "source": source}

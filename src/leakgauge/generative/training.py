@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from leakgauge.checkpoints import CHECKPOINT_EVERY, Resumable, run_kept
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.generative.dcgan import DCGAN
 from leakgauge.generative.saved import write_generator
+from leakgauge.progress import Progress, silent
 from leakgauge.randomness import seeded
-from leakgauge.threads import suitable_threads
-
-CHECKPOINT_EVERY = 30.0
-"""Seconds of training that a killed process may lose."""
+from leakgauge.threads import model_threads
 
 _BETAS = (0.5, 0.999)
 
@@ -43,7 +39,7 @@ class GeneratorTrainingPlan:
             )
 
 
-class GeneratorTraining:
+class GeneratorTraining(Resumable):
     """The non-saturating game of Goodfellow et al. [2014]: the discriminator lowers
     softplus(-D(x)) + softplus(D(G(z))), the generator softplus(-D(G(z))), in turn."""
 
@@ -61,11 +57,15 @@ class GeneratorTraining:
             name: torch.optim.Adam(module.parameters(), plan.learning_rate, _BETAS)
             for name, module in self._modules().items()
         }
-        self.done = 0
+        self._done = 0
 
     @property
-    def over(self) -> bool:
-        return self.done >= self.plan.steps
+    def steps(self) -> int:
+        return self.plan.steps
+
+    @property
+    def done(self) -> int:
+        return self._done
 
     def step(self) -> None:
         stream = seeded(self.plan.seed, "generator step", self.done)
@@ -75,7 +75,7 @@ class GeneratorTraining:
         verdicts = softplus(-self.discriminator(self.images[chosen])) + softplus(self.discriminator(made.detach()))
         self._lower("discriminator", verdicts.mean())
         self._lower("generator", softplus(-self.discriminator(made)).mean())
-        self.done += 1
+        self._done += 1
 
     def _lower(self, name: str, loss: Tensor) -> None:
         adam = self._adams[name]
@@ -87,7 +87,6 @@ class GeneratorTraining:
         return {"generator": self.generator, "discriminator": self.discriminator}
 
     def snapshot(self) -> dict[str, Tensor]:
-        """All that has changed since the start, as plain tensors."""
         kept = {"done": torch.tensor(self.done)}
         for name, module in self._modules().items():
             kept |= {f"{name}.{key}": tensor for key, tensor in module.state_dict().items()}
@@ -96,7 +95,6 @@ class GeneratorTraining:
         return kept
 
     def restore(self, snapshot: Mapping[str, Tensor]) -> None:
-        """Go on where ``snapshot`` was taken, in this process or another."""
         try:
             for name, module in self._modules().items():
                 module.load_state_dict({key: snapshot[f"{name}.{key}"] for key in module.state_dict()})
@@ -107,7 +105,7 @@ class GeneratorTraining:
                         index, _, part = key.removeprefix(f"{name}.adam.").partition(".")
                         state.setdefault(int(index), {})[part] = tensor
                 adam.load_state_dict({**adam.state_dict(), "state": state})
-            self.done = int(snapshot["done"])
+            self._done = int(snapshot["done"])
         except (KeyError, RuntimeError, ValueError) as error:
             raise InvalidFile("The checkpoint is of another training; delete it or choose another folder.") from error
 
@@ -121,7 +119,7 @@ class GeneratorTraining:
 def train_generator(
     training: GeneratorTraining,
     folder: Path,
-    progress: Callable[[int, int], None] = lambda done, steps: None,
+    progress: Progress = silent,
     described: Mapping[str, str] | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
 ) -> Path:
@@ -129,24 +127,9 @@ def train_generator(
 
     The file that is returned holds the finished generator.
     """
-    kept, words = writable_folder(folder) / "generator-checkpoint.safetensors", training.described
-    if kept.is_file():
-        with suppress(InvalidFile):  # a damaged checkpoint costs the work since the start, never the training
-            tensors, before = read_tensors(kept)
-            if {name: before.get(name) for name in words} == words:
-                training.restore(tensors)
-    started, written = training.done, time.perf_counter()
-    with suitable_threads(sum(parameter.numel() for parameter in training.generator.parameters())):
-        try:
-            while not training.over:
-                training.step()
-                if time.perf_counter() - written >= checkpoint_every:
-                    write_tensors(kept, training.snapshot(), words)
-                    written = time.perf_counter()
-                progress(training.done, training.plan.steps)
-        finally:
-            if training.done > started:
-                write_tensors(kept, training.snapshot(), words)
+    words = training.described
+    with model_threads(training.generator):
+        run_kept(training, folder / "generator-checkpoint.safetensors", words, progress, checkpoint_every)
     target = folder / "generator.safetensors"
     write_generator(target, training.network, training.generator, {**(described or {}), **words})
     return target

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.errors import InvalidCase, LeakGaugeError
+from leakgauge.factories import cause
 from leakgauge.protocol.learner import Learner
 from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, ModelState
@@ -20,7 +21,7 @@ def check_model(learner: Learner, state: ModelState, space: InputSpace, labels: 
     except Exception as error:  # a user's own model may fail in any way
         raise InvalidCase(
             f"The model cannot take {space.kinds} of {space.describe()}: "
-            f"{next(iter(str(error).splitlines()), type(error).__name__)}; check the input "
+            f"{cause(error)}; check the input "
             "space and the model factory."
         ) from error
     if labels is not None:
@@ -50,3 +51,18 @@ def check_batch(learner: Learner, state: ModelState, batch: Batch, space: InputS
     space = space or ImageSpace.of(batch.inputs)
     space.check(batch.inputs)
     return check_model(learner, state, space, batch.labels)
+
+
+def check_loss(learner: Learner, state: ModelState, batch: Batch) -> None:
+    """Refuse a model or loss that cannot be computed on a batch; a user's own code may fail in any way."""
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            loss = learner.objective(state.params, state.buffers, batch)
+            usable = loss.numel() == 1 and bool(torch.isfinite(loss).all())
+    except Exception as error:
+        raise InvalidCase(
+            f"The loss of the private batch cannot be computed ({cause(error)}); "
+            "check the output of the model, the types of images and labels, and the mode."
+        ) from error
+    if not usable:
+        raise InvalidCase("The loss of the private batch is not one finite number; check the model's weights and loss.")

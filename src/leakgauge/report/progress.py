@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -104,13 +105,15 @@ class Forecast:
 
 
 @contextmanager
-def training_progress(console: Console) -> Iterator[Callable[[int, int], None]]:
-    """A bar for the training of the victim model."""
+def training_progress(console: Console, label: str = "data and model") -> Iterator[AttackProgress]:
+    """A bar for a training; ``label`` is what is made ready before its first step."""
     with progress_bar(console, TimeRemainingColumn(compact=True)) as bar:
-        task = bar.add_task("preparing", total=None, detail="data and model")
+        task = bar.add_task("preparing", total=None, detail=label)
 
-        def step(done: int, total: int) -> None:
-            bar.update(task, description="training", total=total, completed=done, detail=f"step {done}/{total}")
+        def step(tick: Tick) -> None:
+            bar.update(
+                task, description="training", total=1.0, completed=tick.fraction, detail=f"{label}, step {tick.step}"
+            )
 
         yield step
 
@@ -150,7 +153,8 @@ def in_words(tick: Tick, pace: Pace) -> str:
     """Where an attack stands, such as "step 120, 34.5 steps/s, loss 1.2e-03"."""
     rate = pace.steps_per_second
     speed = () if rate is None else (f"{rate:.1f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s/step",)
-    return ", ".join((f"step {tick.step}", *speed, f"loss {tick.loss:.1e}"))
+    loss = () if math.isnan(tick.loss) else (f"loss {tick.loss:.1e}",)
+    return ", ".join((f"step {tick.step}", *speed, *loss))
 
 
 def time_left(seconds: float | None) -> str:
@@ -187,15 +191,8 @@ class Bars:
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    @contextmanager
-    def training(self, label: str) -> Iterator[Callable[[int, int], None]]:
-        with progress_bar(self.console, TimeRemainingColumn(compact=True)) as bar:
-            task = bar.add_task("training", total=None, detail=label)
-
-            def step(done: int, total: int) -> None:
-                bar.update(task, total=total, completed=done, detail=f"{label}, step {done}/{total}")
-
-            yield step
+    def training(self, label: str) -> AbstractContextManager[AttackProgress]:
+        return training_progress(self.console, label)
 
     def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]:
         return case_progress(self.console, cases)

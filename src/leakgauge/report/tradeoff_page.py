@@ -10,6 +10,7 @@ from typing import Any
 
 from leakgauge.audit.verdict import Verdict
 from leakgauge.catalogue import METRICS
+from leakgauge.defences import DELTA
 from leakgauge.files import writable_folder, write_text
 from leakgauge.fingerprint import environment as surroundings
 from leakgauge.metrics import Identification
@@ -22,7 +23,7 @@ from leakgauge.report.tradeoff_words import in_words, number, remarks, sentence
 from leakgauge.report.words import NOT_MEASURED, counted, humanise, percent
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
-from leakgauge.tradeoff.training import DELTA, Trained
+from leakgauge.training import Trained
 
 
 def render(result: Tradeoff) -> str:

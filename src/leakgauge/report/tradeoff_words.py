@@ -10,7 +10,7 @@ from leakgauge.report.words import NOT_MEASURED, UNDEFENDED, counted, humanise, 
 from leakgauge.tradeoff.order import Order, Relation, expected
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Spread, Tradeoff, TradeoffRow, cheapest
-from leakgauge.tradeoff.training import Trained
+from leakgauge.training import Trained
 
 
 def sentence(result: Tradeoff) -> str:

@@ -14,8 +14,8 @@ from leakgauge.protocol.learner import Mode
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
 from leakgauge.reproduce.contest import Contest
 from leakgauge.reproduce.draws import Draw, InOrder
-from leakgauge.tradeoff.training import TrainingPlan
 from leakgauge.training import Training
+from leakgauge.training.run import TrainingPlan
 
 Scale = Literal["smoke", "cpu", "full"]
 """smoke: seconds, to see that it runs; cpu: up to an hour on one core; full: the paper's own numbers, for a GPU."""

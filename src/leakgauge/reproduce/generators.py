@@ -17,8 +17,8 @@ from leakgauge.errors import InvalidCase
 from leakgauge.files import writable_folder
 from leakgauge.fingerprint import digest
 from leakgauge.generative import DCGAN, GeneratorTraining, GeneratorTrainingPlan, train_generator
+from leakgauge.progress import Progress
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.reproduce.victims import TrainProgress
 
 _DIGESTED = 2048
 
@@ -27,7 +27,7 @@ _DIGESTED = 2048
 class Preparable(Protocol):
     """An attack that needs something made of the public data before it can run."""
 
-    def prepared(self, dataset: Dataset, *, seed: int, folder: Path, progress: TrainProgress) -> Attack: ...
+    def prepared(self, dataset: Dataset, *, seed: int, folder: Path, progress: Progress) -> Attack: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class WithGenerator(SteppedAttack, Around):
     training: GeneratorTrainingPlan = field(default_factory=GeneratorTrainingPlan)
     file: Path | None = field(default=None, repr=False, compare=False)
 
-    def prepared(self, dataset: Dataset, *, seed: int, folder: Path, progress: TrainProgress) -> WithGenerator:
+    def prepared(self, dataset: Dataset, *, seed: int, folder: Path, progress: Progress) -> WithGenerator:
         """With a trained generator: the one that ``folder`` holds, or one whose training is resumed there or begun."""
         if len(dataset.train) == 0:
             raise InvalidCase(

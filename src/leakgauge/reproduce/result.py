@@ -16,7 +16,7 @@ from leakgauge.catalogue import describe_metric
 from leakgauge.files import finite, write_text
 from leakgauge.fingerprint import environment
 from leakgauge.reproduce.experiment import Experiment, Row, Scale, Setting
-from leakgauge.tradeoff.training import Trained
+from leakgauge.training.run import Trained
 from leakgauge.version import VERSION
 
 

@@ -29,9 +29,9 @@ from leakgauge.reproduce.draws import Chosen
 from leakgauge.reproduce.experiment import SCALES, Experiment, Named, Row, Scale, Setting
 from leakgauge.reproduce.generators import Preparable
 from leakgauge.reproduce.result import Reproduction, RowResult
-from leakgauge.reproduce.victims import TrainProgress, Victim, dataset_of, train_head_only, victim
+from leakgauge.reproduce.victims import dataset_of, train_head_only
 from leakgauge.threads import suitable_threads
-from leakgauge.tradeoff.training import Trained, TrainingPlan, prepare_training, run_training
+from leakgauge.training import Trained, TrainingPlan, Victim, kept_victim, prepare_training, run_training
 from leakgauge.types import Batch
 
 _TESTED = 2000
@@ -86,13 +86,15 @@ class Options:
 class Watch(Protocol):
     """Who is told how far an experiment has come."""
 
-    def training(self, label: str, done: int, total: int) -> None: ...
+    def training(self, label: str) -> Progress: ...
 
     def attacking(self, number: int, case: Case) -> Progress: ...
 
 
 class Unwatched:
-    def training(self, label: str, done: int, total: int) -> None: ...
+    def training(self, label: str) -> Progress:
+        del label
+        return silent
 
     def attacking(self, number: int, case: Case) -> Progress:
         del number, case
@@ -166,20 +168,20 @@ def reproduce(
 
 
 def _run(row: Row, setting: Setting, prepared: Prepared, store: FolderStore, watch: Watch, number: int) -> RowResult:
-    def training(done: int, total: int) -> None:
-        watch.training(row.label, done, total)
-
+    training = watch.training(row.label)
     ready = _ready(setting, prepared, training)
     chosen = _draw(setting, _private(prepared.experiment, prepared.dataset), prepared.options.seed)
     truths, decoys = chosen[: setting.updates], chosen[setting.updates :]
     records: list[Record] = []
     for index in range(setting.models):
-        one = victim(
-            setting,
+        one = kept_victim(
+            setting.model,
             prepared.dataset,
-            prepared.options.seed + index,
+            setting.training,
             prepared.options.out / "models",
-            training,
+            seed=prepared.options.seed + index,
+            classes=setting.classes,
+            progress=training,
         )
         cases = _cases(row, ready, one, prepared, truths[index :: setting.models], decoys[index :: setting.models])
         parameters = cases[0].source.num_parameters
@@ -201,7 +203,7 @@ def _run(row: Row, setting: Setting, prepared: Prepared, store: FolderStore, wat
     )
 
 
-def _ready(setting: Setting, prepared: Prepared, progress: TrainProgress) -> Setting:
+def _ready(setting: Setting, prepared: Prepared, progress: Progress) -> Setting:
     """The setting with what its attack needs made of the public data; the output folder keeps it."""
     attack, options = setting.attack, prepared.options
     if not isinstance(attack, Preparable):
@@ -216,9 +218,7 @@ def _utility(words: TrainingPlan, prepared: Prepared, row: Row, watch: Watch) ->
     # All test images, ten encodings each under InstaHide, would take longer than the training.
     some = replace(data, test=data.test[:_TESTED], highlights=())
     plan = replace(words, dataset=data.name, seed=prepared.options.seed)
-    return run_training(
-        prepare_training(plan, some), prepared.options.out, lambda done, total: watch.training(row.label, done, total)
-    )
+    return run_training(prepare_training(plan, some), prepared.options.out, watch.training(row.label))
 
 
 def _metrics(experiment: Experiment, options: Options) -> Metrics:

@@ -143,9 +143,14 @@ class _Bars:
         self.everything = bar.add_task("reproducing", total=float(len(labels)), left="", detail="")
         self.one = bar.add_task("preparing", total=1.0, left="", detail="")
 
-    def training(self, label: str, done: int, total: int) -> None:
-        self.bar.update(self.everything, detail=label)
-        self.bar.update(self.one, description="training", total=total, completed=done, left="", detail=f"step {done}")
+    def training(self, label: str) -> AttackProgress:
+        def step(tick: Tick) -> None:
+            self.bar.update(self.everything, detail=label)
+            self.bar.update(
+                self.one, description="training", completed=tick.fraction, left="", detail=f"step {tick.step}"
+            )
+
+        return step
 
     def attacking(self, number: int, case: Case) -> AttackProgress:
         pace = self.forecast.start(number, self.clock())

@@ -10,11 +10,10 @@ from leakgauge.attacks.budget import Budget
 from leakgauge.audit.api import chosen_budget, named_threat_model
 from leakgauge.audit.plan import Plan
 from leakgauge.audit.result import check_limit
-from leakgauge.catalogue import MODELS, describe_metric
+from leakgauge.catalogue import describe_metric
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import Kind
-from leakgauge.tradeoff.training import TrainingPlan
-from leakgauge.training import Training
+from leakgauge.training import Training, TrainingPlan, default_steps
 
 DEFAULT_DEFENCES = (
     "none",
@@ -164,10 +163,7 @@ class TradeoffPlan:
 
     def victim(self) -> TrainingPlan | None:
         """The undefended training of the model that is attacked; None if it is attacked as it comes."""
-        own = ":" in self.model and self.model.partition(":")[0] not in MODELS and "=" not in self.model
-        steps = self.train_steps
-        if steps is None:
-            steps = 0 if own or self.state is not None else Training().steps
+        steps = default_steps(self.model, self.state) if self.train_steps is None else self.train_steps
         if steps == 0:
             return None
         plain = Training()

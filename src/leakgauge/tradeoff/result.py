@@ -14,7 +14,7 @@ from leakgauge.audit.verdict import Verdict
 from leakgauge.files import finite
 from leakgauge.metrics import Identification, Kind, Summary
 from leakgauge.tradeoff.plan import Condition
-from leakgauge.tradeoff.training import Trained
+from leakgauge.training.run import Trained
 from leakgauge.version import VERSION
 
 UNDEFENDED = "none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -18,14 +18,16 @@ from leakgauge.audit.run import Metrics, ProgressOf, unwatched
 from leakgauge.audit.store import FolderStore
 from leakgauge.audit.workers import Jobs
 from leakgauge.catalogue import DATASETS
+from leakgauge.checkpoints import CHECKPOINT_EVERY
 from leakgauge.config import build
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import writable_folder, write_tensors
+from leakgauge.progress import Progress, silent
 from leakgauge.threads import suitable_threads
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow
-from leakgauge.tradeoff.training import CHECKPOINT_EVERY, PreparedTraining, Trained, prepare_training, run_training
+from leakgauge.training import PreparedTraining, Trained, prepare_training, run_training
 from leakgauge.version import VERSION
 
 Place = tuple[str, Condition]
@@ -35,7 +37,7 @@ Place = tuple[str, Condition]
 class Watch(Protocol):
     """Who is told how far it is: both hand out a context, so that bars can be drawn and taken away."""
 
-    def training(self, label: str) -> AbstractContextManager[Callable[[int, int], None]]: ...
+    def training(self, label: str) -> AbstractContextManager[Progress]: ...
 
     def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]: ...
 
@@ -43,9 +45,9 @@ class Watch(Protocol):
 class Unwatched:
     """Reports progress to nobody."""
 
-    def training(self, label: str) -> AbstractContextManager[Callable[[int, int], None]]:
+    def training(self, label: str) -> AbstractContextManager[Progress]:
         del label
-        return nullcontext(lambda step, steps: None)
+        return nullcontext(silent)
 
     def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]:
         del cases

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from leakgauge import params as tree
+from leakgauge.checkpoints import Resumable
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.protocol.learner import Learner, probe_of
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
@@ -36,7 +37,7 @@ class _Now:
     diverged: bool = False
 
 
-class DefendedTraining:
+class DefendedTraining(Resumable):
     """SGD with momentum on defended updates: v <- mu v + u, w <- w - rate v, as ``torch.optim.SGD`` does.
 
     u is ``defence(FedSGD())`` on the mini-batch, the same object that a round sends and an attacker sees. Order and
@@ -70,8 +71,11 @@ class DefendedTraining:
         return self._now.state
 
     @property
+    def steps(self) -> int:
+        return self.training.steps
+
+    @property
     def done(self) -> int:
-        """How many steps were made."""
         return self._now.step
 
     @property
@@ -81,7 +85,7 @@ class DefendedTraining:
 
     @property
     def over(self) -> bool:
-        return self.diverged or self.done >= self.training.steps
+        return self.diverged or super().over
 
     @property
     def seconds(self) -> Tensor:
@@ -122,7 +126,6 @@ class DefendedTraining:
         return self._order[1][place * size : (place + 1) * size]
 
     def snapshot(self) -> dict[str, Tensor]:
-        """All that has changed since the start, as plain tensors."""
         now = self._now
         return {
             **{f"params.{name}": tensor for name, tensor in now.state.params.items()},
@@ -134,7 +137,6 @@ class DefendedTraining:
         }
 
     def restore(self, snapshot: Mapping[str, Tensor]) -> None:
-        """Go on where ``snapshot`` was taken, in this process or another."""
         fresh = self.snapshot()
         if snapshot.keys() != fresh.keys() or any(
             snapshot[name].dtype != tensor.dtype

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
 
+from leakgauge.defences import Defence, parts
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import UpdateTransform
 from leakgauge.types import Batch, ModelState
@@ -29,7 +30,7 @@ class Predicts(Protocol):
         """Scores n k of images n c h w, by asking ``logits`` as often as needed."""
 
 
-def answer(defence: Any, learner: Learner, state: ModelState, images: Tensor, *, generator: Generator) -> Tensor:
+def answer(defence: Defence, learner: Learner, state: ModelState, images: Tensor, *, generator: Generator) -> Tensor:
     """The scores of a model that was trained under a defence; of a chain, the first link that has a way of asking.
 
     A model trained on images with flipped signs has never seen a plain one: it is asked about ``ENCODINGS`` encodings
@@ -39,7 +40,7 @@ def answer(defence: Any, learner: Learner, state: ModelState, images: Tensor, *,
     def logits(asked: Tensor) -> Tensor:
         return learner.logits(state.params, state.buffers, asked)
 
-    for part in getattr(defence, "defences", (defence,)):
+    for part in parts(defence):
         if isinstance(part, Predicts):
             return part.predict(logits, images, generator=generator)
         if isinstance(part, UpdateTransform) and part.flips_signs:
@@ -49,7 +50,7 @@ def answer(defence: Any, learner: Learner, state: ModelState, images: Tensor, *,
     return logits(images)
 
 
-def hits(learner: Learner, state: ModelState, data: Batch, defence: Any, *, generator: Generator) -> Tensor:
+def hits(learner: Learner, state: ModelState, data: Batch, defence: Defence, *, generator: Generator) -> Tensor:
     """1 for each example that the model classifies correctly, else 0; in eval mode, as a model is used."""
     if len(data) == 0:
         return torch.empty(0, dtype=torch.float64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +9,7 @@ from torch import Generator, nn
 from torch.nn.functional import cross_entropy
 
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.randomness import global_stream
 from leakgauge.types import Batch
 
@@ -30,7 +30,7 @@ def train(
     training: Training,
     *,
     generator: Generator,
-    progress: Callable[[int, int], None] = lambda step, steps: None,
+    progress: Progress = silent,
 ) -> None:
     """Train ``model`` in place and leave it in eval mode."""
     if training.steps and len(data) == 0:
@@ -46,7 +46,7 @@ def train(
             optimiser.zero_grad()
             cross_entropy(model(data.inputs[chosen]), data.labels[chosen]).backward()
             optimiser.step()
-            progress(step + 1, training.steps)
+            progress(Tick(step + 1, (step + 1) / training.steps))
     model.eval()
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leakgauge.cli.instahide.common import RootOption, SeedOption, SplitOption, counting, images_of, keys_of
+from leakgauge.cli.instahide.common import RootOption, SeedOption, SplitOption, images_of, keys_of, ticking
 from leakgauge.cli.options import JsonFlag
 from leakgauge.cli.output import print_rows
 
@@ -48,7 +48,7 @@ def public(
         images, source = list(images_of(str(dataset), data_root, split)[0].inputs), f"{dataset} ({split})"
     keys = keys_of(insecure_seed)
     started = time.perf_counter()
-    with counting("cutting patches") as progress:
+    with ticking("cutting patches") as progress:
         found = cached_patches(out, patches, images, count, source=source, keys=keys, progress=progress)
     seconds = round(time.perf_counter() - started, 3)
     row = {"file": str(out), "patches": len(found), "size": size, "images": len(images), "seconds": seconds}

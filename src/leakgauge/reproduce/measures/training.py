@@ -9,26 +9,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakgauge.defences import DPSGD, Defence, NoDefence, epsilon
+from leakgauge.defences import DELTA, Defence, NoDefence, guaranteed_epsilon
 from leakgauge.encodings.keys import KeySource
 from leakgauge.encodings.schemes import InsideDataset
-from leakgauge.errors import InvalidCase
-from leakgauge.models import Compact, ModelFactory, Normalisation, ResNet, build
+from leakgauge.models import Compact, ModelFactory, ResNet
 from leakgauge.protocol.encoding import Mixing
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.experiment import Scale
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.study import Bench, Found
-from leakgauge.threads import suitable_threads
+from leakgauge.threads import model_threads
 from leakgauge.training import Cosine, Recipe
 from leakgauge.training.disguises import Disguise, DisguisedTraining, Undisguised, hits_in_disguise
+from leakgauge.training.models import model_for
 from leakgauge.training.prediction import hits
 from leakgauge.training.schedule import Milestones
 from leakgauge.types import Batch
-
-DELTA = 1e-5
-_REFERENCE = 2048
 
 Disguising = Callable[[Tensor], Disguise]
 """A disguise that may use the public images."""
@@ -122,13 +119,7 @@ class Trains:
         private, public = Batch(private.inputs.to(device), private.labels.to(device)), public.to(device)
         test = data.test[: work.tested]
         test = Batch(test.inputs.to(device), test.labels.to(device))
-        module = build(
-            work.model,
-            data.space.shape,
-            data.num_classes,
-            seed=seed,
-            normalisation=Normalisation.of(data.train.inputs[:_REFERENCE]),
-        ).to(device)
+        module = model_for(data, work.model, seed=seed).to(device)
         learner, state = learner_and_state(module, mode="train")
         disguise, settings = self.disguising(public), work.recipe.training(len(private))
         training = DisguisedTraining(
@@ -142,7 +133,7 @@ class Trains:
             defence=self.defence,
             seed=seed,
         )
-        with suitable_threads(sum(parameter.numel() for parameter in module.parameters())):
+        with model_threads(module):
             while not training.over:
                 training.step()
                 bench.watch.step(f"training, run {seed - bench.seed + 1}", training.done / settings.steps)
@@ -165,9 +156,9 @@ class Trains:
             "schedule": repr(work.recipe.schedule),
             "diverged": training.diverged,
         }
-        if isinstance(self.defence, DPSGD):
-            setting["epsilon"] = _epsilon(self.defence, settings.batch_size / len(private), training.done)
-            setting["delta"] = DELTA
+        rate = min(1.0, settings.batch_size / len(private))
+        if (guarantee := guaranteed_epsilon(self.defence, rate, training.done)) is not None:
+            setting |= {"epsilon": guarantee, "delta": DELTA}
         return _Trained(plain.cpu(), disguised.cpu(), setting)
 
 
@@ -184,10 +175,3 @@ def _split(train: Batch, work: Work, seed: int) -> tuple[Batch, Tensor]:
     count = len(train) if work.private is None else min(work.private, len(train) // 2)
     public = order[count:] if count < len(train) else order
     return train[order[:count]], train.inputs[public[: work.public]]
-
-
-def _epsilon(defence: DPSGD, rate: float, steps: int) -> float:
-    try:
-        return epsilon(defence.noise_multiplier, min(1.0, rate), steps, DELTA)
-    except InvalidCase:  # the accountant is an optional dependency
-        return float("nan")

@@ -17,8 +17,8 @@ from leakgauge.data import Cifar10, Mnist
 from leakgauge.models import Plain
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting
-from leakgauge.tradeoff.training import TrainingPlan
 from leakgauge.training import Training
+from leakgauge.training.run import TrainingPlan
 
 _METRICS = ("lpips_vgg", "psnr", "ssim", "lpips_alex")
 _OURS = ": ours (not in the paper)"

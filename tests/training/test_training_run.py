@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ from safetensors.torch import load_file
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP, build
-from leakgauge.tradeoff.training import (
+from leakgauge.progress import Progress, Tick
+from leakgauge.training.run import (
     Trained,
     TrainingPlan,
     checkpoint,
@@ -48,10 +48,10 @@ def test_accuracy_comes_with_wilsons_interval_and_what_guessing_scores(dataset: 
     assert trained.epsilon is None
 
 
-def stopping(after: int) -> Callable[[int, int], None]:
-    def progress(step: int, steps: int) -> None:
-        assert steps == 20
-        if step == after:
+def stopping(after: int) -> Progress:
+    def progress(tick: Tick) -> None:
+        assert tick.fraction == tick.step / 20
+        if tick.step == after:
             raise KeyboardInterrupt
 
     return progress
@@ -69,12 +69,12 @@ def test_a_training_that_is_interrupted_goes_on_and_ends_with_the_same_bits(
         kept = load_file(checkpoint(prepare_training(words, dataset), tmp_path / "parts"))
         assert int(kept["training.step"]) == after
     steps: list[int] = []
-    resumed = run_training(prepare_training(words, dataset), tmp_path / "parts", lambda step, _: steps.append(step))
+    resumed = run_training(prepare_training(words, dataset), tmp_path / "parts", lambda tick: steps.append(tick.step))
     assert steps == list(range(12, 21))
     assert resumed.accuracy == whole.accuracy
     assert all(torch.equal(tensor, resumed.weights()[name]) for name, tensor in whole.weights().items())
     steps.clear()
-    again = run_training(prepare_training(words, dataset), tmp_path / "parts", lambda step, _: steps.append(step))
+    again = run_training(prepare_training(words, dataset), tmp_path / "parts", lambda tick: steps.append(tick.step))
     assert steps == []
     assert again.to_dict() == resumed.to_dict()
 
@@ -83,7 +83,7 @@ def test_checkpoints_are_written_on_the_way(dataset: Dataset, tmp_path: Path) ->
     prepared = prepare_training(plan(), dataset)
     seen: list[int] = []
 
-    def progress(step: int, steps: int) -> None:
+    def progress(tick: Tick) -> None:
         path = checkpoint(prepared, tmp_path)
         seen.append(int(load_file(path)["training.step"]) if path.exists() else 0)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,30 +11,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leakgauge.audit.plan import Plan, victim_model
 from leakgauge.catalogue import DATASETS
+from leakgauge.checkpoints import CHECKPOINT_EVERY, run_kept
 from leakgauge.config import build, build_defence
 from leakgauge.data import Dataset
-from leakgauge.defences import DPSGD, Defence, epsilon
-from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.files import finite, read_tensors, writable_folder, write_tensors
+from leakgauge.defences import Defence, guaranteed_epsilon
+from leakgauge.files import finite
 from leakgauge.fingerprint import digest
 from leakgauge.metrics import Identification, Summary, summarise
+from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.randomness import seeded
-from leakgauge.threads import suitable_threads
-from leakgauge.training import RECIPES, SCHEDULES, DefendedTraining, Recipe, hits
+from leakgauge.threads import model_threads
+from leakgauge.training.defended import DefendedTraining
+from leakgauge.training.models import REFERENCE, named_model
+from leakgauge.training.prediction import hits
+from leakgauge.training.recipes import RECIPES, Recipe
+from leakgauge.training.schedule import SCHEDULES
 from leakgauge.types import ModelState
 from leakgauge.version import VERSION
-
-TrainProgress = Callable[[int, int], None]
-
-CHECKPOINT_EVERY = 30.0
-"""Seconds of training that a killed process may lose."""
-
-DELTA = 1e-5
-
-_DIGESTED = 2048
 
 
 @dataclass(frozen=True)
@@ -115,7 +108,12 @@ class Trained:
 
     def weights(self) -> dict[str, Tensor]:
         """The trained weights under the names of ``module.state_dict()``, as ``audit --state`` reads them."""
-        return _loaded(self.module, self.state).state_dict()
+        module = copy.deepcopy(self.module)
+        held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        with torch.no_grad():
+            for name, tensor in {**self.state.params, **self.state.buffers}.items():
+                held[name].copy_(tensor)
+        return module.state_dict()
 
     def to_dict(self) -> dict[str, Any]:
         recipe = self.plan.chosen_recipe()
@@ -169,57 +167,34 @@ def prepare_training(plan: TrainingPlan, dataset: Dataset | None = None) -> Prep
         root = None if plan.data_root is None else Path(plan.data_root)
         dataset = build(DATASETS, plan.dataset, kind="dataset")(root)
     settings = recipe.training(len(dataset.train))
-    module = untrained(plan, dataset)
+    module = named_model(plan.model, dataset, seed=plan.seed, state=plan.state)
     learner, state = learner_and_state(module, mode="train")
     key = digest(
         (VERSION, plan.dataset, plan.model, repr(defence), repr(settings), repr(recipe.schedule), repr(learner.module)),
-        (dataset.train.labels, dataset.train.inputs[:_DIGESTED], *state.params.values(), *state.buffers.values()),
+        (dataset.train.labels, dataset.train.inputs[:REFERENCE], *state.params.values(), *state.buffers.values()),
         (plan.seed,),
     )
     training = DefendedTraining(learner, state, dataset.train, defence, settings, recipe.schedule, seed=plan.seed)
     return PreparedTraining(plan, dataset, module, defence, training, key)
 
 
-def untrained(plan: TrainingPlan, dataset: Dataset) -> nn.Module:
-    """The model an audit of the same words would attack, with its first weights."""
-    words = Plan(
-        dataset=plan.dataset,
-        data_root=plan.data_root,
-        model=plan.model,
-        state=plan.state,
-        train_steps=0,
-        seed=plan.seed,
-    )
-    return victim_model(words, dataset, lambda step, steps: None)
-
-
 def run_training(
     prepared: PreparedTraining,
     folder: Path,
-    progress: TrainProgress = lambda step, steps: None,
+    progress: Progress = silent,
     checkpoint_every: float = CHECKPOINT_EVERY,
 ) -> Trained:
     """Train to the end, from the checkpoint in ``folder`` if there is one; Ctrl-C keeps what was done, and passes."""
-    training = prepared.training
-    path = checkpoint(prepared, folder)
-    if path.is_file():
-        with suppress(InvalidFile):  # a damaged checkpoint costs the work since the start, never the training
-            training.restore(read_tensors(path)[0])
-    writable_folder(path.parent)
-    with suitable_threads(sum(parameter.numel() for parameter in prepared.module.parameters())):
-        resumed = training.done
-        kept = time.perf_counter()
-        try:
-            while not training.over:
-                training.step()
-                if time.perf_counter() - kept >= checkpoint_every:
-                    write_tensors(path, training.snapshot(), _described(prepared))
-                    kept = time.perf_counter()
-                progress(training.done, training.training.steps)
-        finally:
-            if training.done > resumed:
-                write_tensors(path, training.snapshot(), _described(prepared))
-        return _trained(prepared)
+    plan = prepared.plan
+    described = {
+        "model": plan.model,
+        "dataset": plan.dataset,
+        "defence": repr(prepared.defence),
+        "seed": str(plan.seed),
+    }
+    with model_threads(prepared.module):
+        run_kept(prepared.training, checkpoint(prepared, folder), described, progress, checkpoint_every)
+        return _measure(prepared)
 
 
 def checkpoint(prepared: PreparedTraining, folder: Path) -> Path:
@@ -227,7 +202,7 @@ def checkpoint(prepared: PreparedTraining, folder: Path) -> Path:
     return folder / "trainings" / f"{prepared.key}.safetensors"
 
 
-def _trained(prepared: PreparedTraining) -> Trained:
+def _measure(prepared: PreparedTraining) -> Trained:
     training, test = prepared.training, prepared.dataset.test
     found = (
         torch.full((len(test),), torch.nan, dtype=torch.float64)
@@ -241,6 +216,7 @@ def _trained(prepared: PreparedTraining) -> Trained:
         )
     )
     pairs = training.seconds
+    rate = min(1.0, training.training.batch_size / len(training.data))
     return Trained(
         plan=prepared.plan,
         steps=training.done,
@@ -252,36 +228,9 @@ def _trained(prepared: PreparedTraining) -> Trained:
         diverged=training.diverged,
         state=training.state,
         module=prepared.module,
-        epsilon=_epsilon(prepared, training.done),
-        epsilon_of_a_round=_epsilon(prepared, 1),
+        epsilon=guaranteed_epsilon(prepared.defence, rate, training.done),
+        epsilon_of_a_round=guaranteed_epsilon(prepared.defence, rate, 1),
     )
-
-
-def _epsilon(prepared: PreparedTraining, steps: int) -> float | None:
-    """What so many rounds of a client guarantee each of its examples."""
-    private = [part for part in getattr(prepared.defence, "defences", (prepared.defence,)) if isinstance(part, DPSGD)]
-    if not private:
-        return None
-    training = prepared.training
-    rate = min(1.0, training.training.batch_size / len(training.data))
-    try:
-        return min(epsilon(part.noise_multiplier, rate, steps, DELTA) for part in private)
-    except InvalidCase:  # the accountant is an optional dependency
-        return float("nan")
-
-
-def _described(prepared: PreparedTraining) -> dict[str, str]:
-    plan = prepared.plan
-    return {"model": plan.model, "dataset": plan.dataset, "defence": repr(prepared.defence), "seed": str(plan.seed)}
-
-
-def _loaded(module: nn.Module, state: ModelState) -> nn.Module:
-    trained = copy.deepcopy(module)
-    held = {**dict(trained.named_parameters()), **dict(trained.named_buffers())}
-    with torch.no_grad():
-        for name, tensor in {**state.params, **state.buffers}.items():
-            held[name].copy_(tensor)
-    return trained.eval()
 
 
 def _given(recipe: Recipe) -> Callable[[], Recipe]:

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from audit_support import *  # noqa: F403
 from torch import Tensor, nn
 
 from leakgauge.errors import InvalidCase

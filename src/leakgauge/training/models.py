@@ -1,0 +1,168 @@
+"""The model that is trained and attacked: built for a dataset, loaded, trained plainly, and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from leakgauge.catalogue import MODELS
+from leakgauge.config import build
+from leakgauge.data import Dataset
+from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.factories import import_factory
+from leakgauge.files import read_tensors, writable_folder, write_tensors
+from leakgauge.fingerprint import digest
+from leakgauge.models import ModelFactory, Normalisation
+from leakgauge.models import build as build_model
+from leakgauge.progress import Progress, silent
+from leakgauge.protocol.learner import learner_and_state
+from leakgauge.protocol.validation import check_loss, check_model
+from leakgauge.randomness import global_stream, seeded
+from leakgauge.threads import model_threads
+from leakgauge.training.train import Training, accuracy, train
+
+REFERENCE = 2048
+"""Images that stand for a dataset: in its mean and deviation, and in the keys of what was made of it."""
+
+_TESTED = 500
+"""Test images that the accuracy of a kept model is taken on; all of them would take longer than the attacks."""
+
+
+def is_own_model(words: str) -> bool:
+    """Whether the words name a user's factory, ``package.module:factory``, and not a model of the catalogue.
+
+    Options have an equals sign, so a misspelt name is none.
+
+    >>> [is_own_model(words) for words in ("their.module:factory", "compact:width=8", "compakt:width=8")]
+    [True, False, False]
+    """
+    return ":" in words and words.partition(":")[0] not in MODELS and "=" not in words
+
+
+def default_steps(words: str, state: str | None) -> int:
+    """How long a model is trained before it is attacked, unless one says.
+
+    A user's model comes as it is; ours is trained a little, because an untrained one leaks more than is fair.
+    """
+    return 0 if is_own_model(words) or state is not None else Training().steps
+
+
+def model_for(dataset: Dataset, factory: ModelFactory, *, seed: int, classes: int | None = None) -> nn.Module:
+    """An untrained model for the images of a dataset, which it normalises by its training images."""
+    reference = dataset.train.inputs if len(dataset.train) else dataset.test.inputs
+    normalisation = Normalisation.of(reference[:REFERENCE])
+    return build_model(
+        factory, dataset.space.shape, classes or dataset.num_classes, seed=seed, normalisation=normalisation
+    )
+
+
+def named_model(words: str, dataset: Dataset, *, seed: int, state: str | None = None) -> nn.Module:
+    """The model of the catalogue, or the user's own, with its first weights or those of a file, fit for the dataset."""
+    if is_own_model(words):
+        # A factory that draws its weights from the global stream gives the same model again for the same seed.
+        with global_stream(seeded(seed, "model")):
+            model = import_factory(words)
+    else:
+        model = model_for(dataset, build(MODELS, words, kind="model"), seed=seed)
+    if state is not None:
+        _load(model, Path(state))
+    _check_fit(model, dataset)
+    return model.eval()
+
+
+def victim_model(
+    words: str,
+    dataset: Dataset,
+    *,
+    seed: int,
+    state: str | None = None,
+    steps: int | None = None,
+    progress: Progress = silent,
+) -> nn.Module:
+    """`named_model`, trained for ``steps`` undefended steps, or for the `default_steps` where there is data."""
+    model = named_model(words, dataset, seed=seed, state=state)
+    if steps is None:
+        steps = default_steps(words, state) if len(dataset.train) else 0
+    if steps:
+        plain = replace(Training(), steps=steps)
+        with model_threads(model):
+            train(model, dataset.train, plain, generator=seeded(seed, "train"), progress=progress)
+    return model
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A model in eval mode; ``accuracy``, on the first test images, only if it was trained."""
+
+    module: nn.Module
+    accuracy: float | None
+
+
+def kept_victim(
+    factory: ModelFactory,
+    dataset: Dataset,
+    training: Training | None,
+    folder: Path,
+    *,
+    seed: int,
+    classes: int | None = None,
+    progress: Progress = silent,
+) -> Victim:
+    """A model, trained if it is to be; trained weights are kept in ``folder`` and read again."""
+    module = model_for(dataset, factory, seed=seed, classes=classes).eval()
+    if training is None:
+        return Victim(module, None)
+    if len(dataset.train) == 0:
+        raise InvalidCase(
+            f"The trained models need training images, but the folder holds only the test images of {dataset.name!r}; "
+            "add the training files to --data-root."
+        )
+    key = digest(
+        (repr(factory), repr(training), dataset.name),
+        (dataset.train.labels, dataset.train.inputs[:REFERENCE], dataset.test.labels[:_TESTED]),
+        (seed,),
+    )
+    path = writable_folder(folder) / f"{key}.safetensors"
+    if (score := _kept(module, path)) is None:
+        with model_threads(module):
+            train(module, dataset.train, training, generator=seeded(seed, "train"), progress=progress)
+            score = accuracy(module, dataset.test[:_TESTED])
+        described = {"model": repr(factory), "training": repr(training), "dataset": dataset.name}
+        write_tensors(path, module.state_dict(), described | {"accuracy": repr(score), "seed": str(seed)})
+    return Victim(module.eval(), score)
+
+
+def _kept(module: nn.Module, path: Path) -> float | None:
+    """The accuracy that was noted with the weights, after loading them; None if they are not there."""
+    if not path.is_file():
+        return None
+    try:
+        tensors, described = read_tensors(path)
+        module.load_state_dict(tensors)
+        return float(described["accuracy"])
+    except (InvalidFile, RuntimeError, KeyError, ValueError) as error:
+        raise InvalidFile(f"The trained weights in {path} are damaged; delete the file.") from error
+
+
+def _load(model: nn.Module, path: Path) -> None:
+    tensors, _ = read_tensors(path)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = str(error).splitlines()[1].strip() if len(str(error).splitlines()) > 1 else str(error)
+        raise InvalidCase(
+            f"The weights in {path} do not fit the model ({first}); check the model and its classes."
+        ) from error
+
+
+def _check_fit(model: nn.Module, dataset: Dataset) -> None:
+    learner, state = learner_and_state(model)
+    classes = check_model(learner, state, dataset.space, None)
+    if classes < dataset.num_classes:
+        raise InvalidCase(
+            f"The model has {classes} outputs but {dataset.name!r} has {dataset.num_classes} classes; "
+            "use a model with the right number of outputs."
+        )
+    check_loss(learner, state, dataset.test[:2])
