@@ -23,7 +23,7 @@ from leakgauge.audit import run as audit_run
 from leakgauge.data import Cifar10
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.models import MLP
-from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce, victims
+from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce
 from leakgauge.reproduce.registry import STUDIES
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.run import prepare
@@ -192,7 +192,8 @@ def test_a_finished_experiment_is_read_not_run(
     chosen = experiment(EXACT, TRAINED)
     first = reproduce(chosen, options)
     no_attacks(0)
-    monkeypatch.setattr(victims, "train", None)  # a second training would be a TypeError
+    # A second training would be a TypeError.
+    monkeypatch.setattr("leakgauge.training.models.train", None)
     again = reproduce(chosen, options)
     assert again.to_dict() == first.to_dict()
 
