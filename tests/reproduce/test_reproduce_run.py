@@ -23,7 +23,7 @@ from leakgauge.audit import run as audit_run
 from leakgauge.data import Cifar10
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.models import MLP
-from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce
+from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce, victims
 from leakgauge.reproduce.registry import STUDIES
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.run import prepare
