@@ -107,11 +107,11 @@ class Decoding:
     """What an attack on t encodings found beside n images: how the ones hold the others.
 
     ``coefficients`` t x n are of the images returned, or t x m of the ``public`` images that it names in each encoding.
-    ``shown`` is the encoding that stands beside each image, ``demasked`` the same with the signs the attack believes.
+    ``encodings`` n c h w stand beside the images, ``demasked`` are the same with the signs that the attack believes in.
     """
 
     coefficients: Tensor
-    shown: Tensor
+    encodings: Tensor
     demasked: Tensor
     public: Tensor | None = None
 

@@ -15,10 +15,10 @@ from PIL import Image
 
 from leakgauge.attacks.encodings.clustering.attack import Clustering
 from leakgauge.attacks.encodings.search.crops import Cropping
-from leakgauge.audit.recovering import ledger_of, read_published, recover
+from leakgauge.audit.recovering import ledger_of, recover
 from leakgauge.data import Photos
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup, Scheme, SeededKeys, encrypt
-from leakgauge.encodings.challenge import make_challenge
+from leakgauge.encodings.challenge import make_challenge, read_published
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation

@@ -14,15 +14,12 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.catalogue import ENCODING_ATTACKS
-from leakgauge.encodings.challenge import SECRET, read_challenge
-from leakgauge.encodings.schemes import Scheme
-from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.files import read_tensors
+from leakgauge.encodings.challenge import private_part, read_secret
+from leakgauge.errors import InvalidCase
 from leakgauge.metrics import PSNR, SSIM, Comparison
 from leakgauge.metrics.public_found import hit_members
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
-from leakgauge.protocol.encoding import Mixing
+from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.protocol.threat_model import Fact
 
 _NO_AUXILIARY = "none: clustering then takes what looks more like a photograph, and all images may be negatives"
@@ -59,19 +56,6 @@ class Recovered:
         return kept | {name: tensor for name, tensor in more.items() if tensor is not None}
 
 
-def read_published(source: Path, scheme: Scheme) -> EncodingObservation:
-    """What an attacker sees of a challenge's folder, or of a file of encodings that were made by a scheme."""
-    if source.is_dir():
-        return read_challenge(source)
-    tensors, facts = read_tensors(source)
-    if not {"images", "labels"} <= set(tensors):
-        raise InvalidFile(f"{source} holds no `images` with `labels`; write it with `leakgauge instahide encrypt`.")
-    if facts.get("scheme", repr(scheme)) != repr(scheme):
-        raise InvalidCase(f"{source} was encrypted by {facts['scheme']}, not by {scheme}; name that with --scheme.")
-    encoded = EncodedSet(tensors["images"], tensors["labels"])
-    return EncodingObservation(encoded, scheme.k, scheme.private_per_encoding, scheme.signed)
-
-
 def recover(
     name: str, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
 ) -> Recovered:
@@ -88,7 +72,7 @@ def recover(
     return Recovered(
         repr(attack),
         found.inputs,
-        observation.encoded.images[decoding.shown],
+        decoding.encodings,
         decoding.demasked,
         decoding.coefficients,
         ledger_of(observation, attack.alignment),
@@ -123,7 +107,8 @@ def score_by_encoding(recovered: Recovered, observation: EncodingObservation, se
     ``null`` scores the same images against those of another encoding.
     """
     assert recovered.named is not None
-    truth, mixing = read_secret(secret)
+    private, key = read_secret(secret)
+    truth, mixing = private.inputs, key.mixing
     own = observation.private_per_encoding
     targets = private_part(truth, mixing, own)
     others = targets.roll(1, dims=0)
@@ -141,7 +126,8 @@ def score_by_encoding(recovered: Recovered, observation: EncodingObservation, se
 
 def originals_beside(recovered: Recovered, observation: EncodingObservation, secret: Path) -> Tensor:
     """The truth beside every row: the nearest private image, each used once, or the private part of the encoding."""
-    truth, mixing = read_secret(secret)
+    private, key = read_secret(secret)
+    truth, mixing = private.inputs, key.mixing
     if recovered.by_encoding:
         return private_part(truth, mixing, observation.private_per_encoding)
     errors = torch.cdist(recovered.images.flatten(1).double(), truth.flatten(1).double()).square()
@@ -149,20 +135,6 @@ def originals_beside(recovered: Recovered, observation: EncodingObservation, sec
     beside = torch.full_like(recovered.images, torch.nan)
     beside[rows] = truth[columns].to(beside)
     return beside
-
-
-def private_part(truth: Tensor, mixing: Mixing, own: int) -> Tensor:
-    """The private images of each encoding, mixed in their shares alone."""
-    shares = mixing.coefficients[:, :own] / mixing.coefficients[:, :own].sum(dim=1, keepdim=True)
-    return Mixing(shares, mixing.indices[:, :own]).mix(truth)
-
-
-def read_secret(secret: Path) -> tuple[Tensor, Mixing]:
-    """The private images of a challenge, and how they were mixed."""
-    tensors, _ = read_tensors(secret / SECRET)
-    if not {"images", "coefficients", "indices"} <= set(tensors):
-        raise InvalidFile(f"{secret / SECRET} is no secret of a challenge; make the challenge again.")
-    return tensors["images"], Mixing(tensors["coefficients"], tensors["indices"])
 
 
 def _told(name: str, value: object, otherwise: str) -> Fact:

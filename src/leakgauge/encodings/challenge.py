@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from leakgauge.encodings.keys import KeySource
-from leakgauge.encodings.schemes import Scheme, encrypt, shuffled
+from leakgauge.encodings.schemes import Scheme, Secret, encrypt, mix_rows, shuffled
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
+from leakgauge.protocol.encoding import CENTRE, Mixing
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 
@@ -99,6 +100,52 @@ def read_challenge(folder: Path) -> EncodingObservation:
         num_private=int(manifest["private_images"]),
         public=read_tensors(folder / PUBLIC)[0]["images"] if manifest["public_images"] else None,
     )
+
+
+def read_published(source: Path, scheme: Scheme) -> EncodingObservation:
+    """What an attacker sees of a challenge's folder, or of a file of encodings that were made by a scheme."""
+    if source.is_dir():
+        return read_challenge(source)
+    tensors, facts = read_tensors(source)
+    if not {"images", "labels"} <= set(tensors):
+        raise InvalidFile(f"{source} holds no `images` with `labels`; write it with `leakgauge instahide encrypt`.")
+    if facts.get("scheme", repr(scheme)) != repr(scheme):
+        raise InvalidCase(f"{source} was encrypted by {facts['scheme']}, not by {scheme}; name that with --scheme.")
+    encoded = EncodedSet(tensors["images"], tensors["labels"])
+    return EncodingObservation(encoded, scheme.k, scheme.private_per_encoding, scheme.signed)
+
+
+def read_secret(folder: Path) -> tuple[Batch, Secret]:
+    """The private images of a challenge, and the key that they were encrypted by."""
+    tensors, _ = read_tensors(folder / SECRET)
+    if not {"images", "labels", "coefficients", "indices", "flipped"} <= set(tensors):
+        raise InvalidFile(f"{folder / SECRET} is no secret of a challenge; make the challenge again.")
+    flipped = tensors["flipped"].bool()
+    mixing = Mixing(tensors["coefficients"], tensors["indices"], bool(flipped.any()))
+    return Batch(tensors["images"], tensors["labels"]), Secret(mixing, flipped)
+
+
+def private_part(private: Tensor, mixing: Mixing, own: int) -> Tensor:
+    """The private images of each encoding, mixed in their shares alone."""
+    return Mixing(private_shares(mixing, own), mixing.indices[:, :own]).mix(private)
+
+
+def private_shares(mixing: Mixing, own: int) -> Tensor:
+    """How the ``own`` private images of each encoding share their part of it."""
+    return mixing.coefficients[:, :own] / mixing.coefficients[:, :own].sum(dim=1, keepdim=True)
+
+
+def encrypt_others(
+    observation: EncodingObservation, secret: Secret, others: Tensor, public: Tensor | None
+) -> EncodedSet:
+    """What the same key makes of as many other images, in place of the private ones: encodings for a null.
+
+    Every key is handed on to the next encoding, so that neither public images nor masks agree with what was published.
+    """
+    mixed = mix_rows(others if public is None else torch.cat([others, public.to(others)]), secret.mixing)
+    mixed = mixed.clamp(0, 2 * CENTRE)
+    masked = torch.where(secret.flipped, 2 * CENTRE - mixed, mixed)
+    return EncodedSet(masked.roll(1, dims=0), observation.encoded.labels.roll(1, dims=0))
 
 
 def digest(encoded: EncodedSet) -> str:

@@ -185,19 +185,20 @@ def apply(
     """Mix as drawn, then mask; the images were checked before."""
     own, count = scheme.private_per_encoding, len(private)
     weights, indices = mixing.coefficients.to(private.inputs), mixing.indices.to(private.inputs.device)
-    sources = [(private.inputs, indices[:, :own], weights[:, :own])]
+    sources = [(private.inputs, Mixing(weights[:, :own], indices[:, :own]))]
     if public is not None and scheme.public_per_encoding:
-        sources.append((public.to(private.inputs), indices[:, own:] - count, weights[:, own:]))
+        sources.append((public.to(private.inputs), Mixing(weights[:, own:], indices[:, own:] - count)))
     images = private.inputs.new_empty(len(indices), *private.inputs.shape[1:])
     flipped = keys.flips(*images.shape) if scheme.signed else torch.zeros(images.shape, dtype=torch.bool)
     flipped = flipped.to(images.device)
     step = max(1, _BLOCK // private.inputs[0].numel())
     for start in range(0, len(images), step):
         rows = slice(start, start + step)
-        mixture = reduce(Tensor.add_, (_mixed(values, where[rows], by[rows]) for values, where, by in sources))
+        parts = (mix_rows(values, Mixing(by.coefficients[rows], by.indices[rows])) for values, by in sources)
+        mixture = reduce(Tensor.add_, parts)
         # |1 - x| is the flipped pixel and |0 - x| the other, as pixels lie in [0, 1].
         torch.sub(flipped[rows].to(mixture), mixture.clamp_(0, 2 * CENTRE), out=images[rows]).abs_()
-    labels = _mixed(class_weights(private.labels, classes).to(images), indices[:, :own], weights[:, :own])
+    labels = mix_rows(class_weights(private.labels, classes).to(images), sources[0][1])
     return EncodedSet(images, labels), Secret(mixing, flipped)
 
 
@@ -226,7 +227,8 @@ def class_weights(labels: Tensor, classes: int) -> Tensor:
     return one_hot(labels.long(), classes)
 
 
-def _mixed(values: Tensor, indices: Tensor, coefficients: Tensor) -> Tensor:
+def mix_rows(values: Tensor, mixing: Mixing) -> Tensor:
     """sum_j coefficients[t, j] values[indices[t, j]], without a matrix of encodings x images or a copy per j."""
-    flat = embedding_bag(indices, values.flatten(1), per_sample_weights=coefficients, mode="sum")
-    return flat.reshape(len(indices), *values.shape[1:])
+    weights = mixing.coefficients.to(values)
+    flat = embedding_bag(mixing.indices, values.flatten(1), per_sample_weights=weights, mode="sum")
+    return flat.reshape(len(flat), *values.shape[1:])

@@ -55,8 +55,9 @@ def attack(
     as_json: JsonFlag = False,
 ) -> None:
     """Recover private images from published encodings, and show them beside what was published."""
-    from leakgauge.audit.recovering import read_secret, recover
+    from leakgauge.audit.recovering import recover
     from leakgauge.data import read_images
+    from leakgauge.encodings.challenge import read_secret
     from leakgauge.files import writable_folder, write_tensors, write_text
     from leakgauge.randomness import seeded
     from leakgauge.report.encodings_page import render, write_page
@@ -99,8 +100,8 @@ def _observed(
     """What the attacker sees and is told; nothing of the secret."""
     import torch
 
-    from leakgauge.audit.recovering import read_published
     from leakgauge.data import read_images
+    from leakgauge.encodings.challenge import read_published
 
     seen = read_published(source, scheme_named(scheme))
     if labels_only:

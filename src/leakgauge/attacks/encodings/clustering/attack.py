@@ -147,13 +147,13 @@ def magnitudes(observation: EncodingObservation) -> Tensor:
 
 def decoding(observation: EncodingObservation, images: Tensor, coefficients: Tensor) -> Decoding:
     """What is said of each image: the encoding with most of it, whose signs are those of what it is thought to mix."""
-    shown = coefficients.argmax(dim=0)
-    demasked = observation.encoded.images[shown]
+    most = coefficients.argmax(dim=0)
+    encodings = demasked = observation.encoded.images[most]
     if observation.signed:
-        mixtures = coefficients[shown].to(images) @ centred(images).flatten(1)
-        sizes = centred(demasked).abs().flatten(1)
-        demasked = uncentred(expected(mixtures, sizes)).view_as(demasked)
-    return Decoding(coefficients, shown, demasked)
+        mixtures = coefficients[most].to(images) @ centred(images).flatten(1)
+        sizes = centred(encodings).abs().flatten(1)
+        demasked = uncentred(expected(mixtures, sizes)).view_as(encodings)
+    return Decoding(coefficients, encodings, demasked)
 
 
 def private_classes(observation: EncodingObservation) -> Tensor:

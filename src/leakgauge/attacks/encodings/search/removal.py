@@ -38,9 +38,9 @@ class PublicRemoval(EncodingAttack):
         public, encodings = _mixed_in(observation, self), observation.encoded.images
         if observation.signed:
             found = self.masked(observation, generator=generator, progress=progress)
-            return _reconstruction(found.private, found.indices, found.coefficients, found.unmasked)
+            return _reconstruction(observation, found.private, found.indices, found.coefficients, found.unmasked)
         pursuit = self.plain(observation, generator=generator, progress=progress)
-        return _reconstruction(remainder(encodings, public, pursuit), *pursuit, encodings)
+        return _reconstruction(observation, remainder(encodings, public, pursuit), *pursuit, encodings)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class AlignedRemoval(EncodingAttack):
             demasked = uncentred(expected(mixtures, centred(encodings).abs().flatten(1))).view_as(encodings)
         rows = torch.arange(indices.numel()).view_as(indices)
         left = remainder(demasked, crops.flatten(0, 1), Pursuit(rows, shares))
-        return _reconstruction(left, indices, shares, demasked)
+        return _reconstruction(observation, left, indices, shares, demasked)
 
 
 def _mixed_in(observation: EncodingObservation, who: object) -> Tensor:
@@ -87,6 +87,8 @@ def _mixed_in(observation: EncodingObservation, who: object) -> Tensor:
     return public_of(observation, who)
 
 
-def _reconstruction(left: Tensor, public: Tensor, coefficients: Tensor, demasked: Tensor) -> Reconstruction:
-    decoding = Decoding(coefficients, torch.arange(len(left)), demasked, public)
+def _reconstruction(
+    observation: EncodingObservation, left: Tensor, public: Tensor, coefficients: Tensor, demasked: Tensor
+) -> Reconstruction:
+    decoding = Decoding(coefficients, observation.encoded.images, demasked, public)
     return Reconstruction(left, None, Outcome.SOLVED, decoding=decoding)
