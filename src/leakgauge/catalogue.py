@@ -78,6 +78,7 @@ from leakgauge.metrics import (
     LabelRecall,
     LPIPSAlex,
     Metric,
+    PublicFound,
     find_weights,
 )
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, Precode, ResNet, fcn3, resnet20_4
@@ -189,6 +190,7 @@ METRICS: dict[str, type[Metric]] = {
     "label_recall": LabelRecall,
     "label_existence": LabelExistence,
     "label_counts": LabelCounts,
+    "public_found": PublicFound,
 }
 
 CATALOGUE: Mapping[str, Table] = {

@@ -10,6 +10,7 @@ from leakgauge.metrics.intervals import Summary, beyond_chance, student_interval
 from leakgauge.metrics.labels import LabelCounts, LabelExistence, LabelRecall, class_counts
 from leakgauge.metrics.lpips import LPIPSVGG, LPIPSAlex, find_weights
 from leakgauge.metrics.psnr import PSNR
+from leakgauge.metrics.public_found import PublicFound
 from leakgauge.metrics.ssim import SSIM
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "LabelExistence",
     "LabelRecall",
     "Metric",
+    "PublicFound",
     "Summary",
     "align",
     "beyond_chance",

@@ -98,7 +98,7 @@ def align(
     dtype = torch.promote_types(originals.dtype, candidates.dtype)
     found = torch.full(originals.shape, torch.nan, dtype=dtype)
     found[rows] = candidates[partners].to(dtype)
-    named = None if reconstruction.decoding is None else reconstruction.decoding.public
+    named = None if reconstruction.decoding is None or not paired else reconstruction.decoding.public
     return Comparison(
         originals=originals,
         reconstructions=found,

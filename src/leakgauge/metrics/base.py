@@ -18,6 +18,7 @@ class Kind(Enum):
     IMAGES = "images"
     INPUTS = "inputs of any kind"
     LABELS = "labels"
+    NAMES = "public images that were named"
 
 
 class Metric(ABC):

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.base import Kind, Metric
 
 
+@final
 @dataclass(frozen=True)
-class PublicFound:
+class PublicFound(Metric):
     """The share of the public images in an encoding that the attack named."""
 
     name: ClassVar[str] = "public_found"
-    unit: ClassVar[str] = ""
-    higher_is_leakier: ClassVar[bool] = True
-    binary: ClassVar[bool] = False
+    title: ClassVar[str] = "Public images named"
+    heading: ClassVar[str] = "public"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    exact: ClassVar[float] = 1.0
+    serves: ClassVar[Kind] = Kind.NAMES
+    standard: ClassVar[bool] = False
 
     def __call__(self, comparison: Comparison) -> Tensor:
         if comparison.public is None:
             return torch.full((len(comparison.originals),), torch.nan, dtype=torch.float64)
-        return hit_members(*comparison.public).double().mean(dim=1)
+        shares = hit_members(*comparison.public).double().mean(dim=1)
+        return torch.where(comparison.measured, shares, torch.nan)
 
 
 def hit_members(answers: Tensor, members: Tensor) -> Tensor:
