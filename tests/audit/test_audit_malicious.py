@@ -7,7 +7,7 @@ import torch
 from audit_support import *  # noqa: F403
 
 from leakgauge.attacks.analytic import LinearLayer
-from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, TamperedLearner
+from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions
 from leakgauge.audit.api import DEFAULT_ATTACKS, audit
 from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.plan import Plan, prepare
@@ -19,6 +19,7 @@ from leakgauge.defences import NoDefence
 from leakgauge.metrics import PSNR
 from leakgauge.models import MLP, Compact, ResNet, build
 from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state
+from leakgauge.protocol.learner import Tampering
 from leakgauge.report.words import headline
 from leakgauge.types import Outcome
 
@@ -34,7 +35,7 @@ def cases_of(module, rounds, attacks):
 
 @pytest.fixture
 def one_round(examples) -> Round:
-    return Round(examples(1, SHAPE), examples(1, SHAPE, seed=1), examples(9, SHAPE, seed=2).images)
+    return Round(examples(1, SHAPE), examples(1, SHAPE, seed=1), examples(9, SHAPE, seed=2).inputs)
 
 
 def test_client_and_null_get_the_tampered_model_and_honest_attacks_do_not(one_round):
@@ -45,8 +46,7 @@ def test_client_and_null_get_the_tampered_model_and_honest_attacks_do_not(one_ro
         if case.attack_name == "honest":
             assert sent is federation
         else:
-            assert isinstance(sent.learner, TamperedLearner)
-            assert sent.learner.attack == case.attack
+            assert sent.learner.tampering == Tampering(case.attack)
     assert {case.null for case in cases if case.attack_name == "front"} == {False, True}
     front = [case.source.federation for case in cases if case.attack_name == "front"]
     assert all(one is front[0] for one in front)

@@ -13,9 +13,9 @@ from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.federated import EpochCopies, LocalStepSearch
 from leakgauge.attacks.labels import ILRG, LLG, HeadMatching
 from leakgauge.attacks.matching import GradientMatching
+from leakgauge.attacks.matching.differentiation.matcher import is_step_by_step
 from leakgauge.attacks.matching.objectives import Cosine, Euclidean
 from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
-from leakgauge.attacks.recipes.best import understood
 from leakgauge.defences import (
     DPSGD,
     Clipping,
@@ -169,7 +169,7 @@ def test_local_epochs_are_sought_and_copied_inside_it(short, net, examples, atta
 def test_the_distance_route_and_ledger_know_it(short, net, examples, attacked):
     seen = attacked(net, examples(2, SHAPE, 4), defence=chain(DPSGD(), Pruning()))
     assert adapted(replace(short, objective=Cosine()), seen).objective == Euclidean()
-    assert not understood(seen.local_update)
+    assert not is_step_by_step(seen.local_update)
     learner, _ = learner_and_state(net)
     client = chain(MixUp(2), SecureAggregation(2), DPSGD())(FedSGD())
     facts = {fact.name: fact.detail for fact in THREAT_MODELS["informed"].ledger(learner, client=client)}

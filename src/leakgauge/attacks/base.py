@@ -85,7 +85,7 @@ class Stepper(ABC):
         return self.results()
 
 
-class StepperAround(Stepper):
+class StepperAround(Stepper, ABC):
     """Another attack under way; subclasses make something else of its results."""
 
     def __init__(self, inner: Stepper) -> None:

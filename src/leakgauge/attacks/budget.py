@@ -77,14 +77,14 @@ class Budgeted(ABC):
     def with_budget(self, budget: Budget) -> Self: ...
 
 
-class OwnBudget(Budgeted):
+class OwnBudget(Budgeted, ABC):
     """A frozen dataclass that keeps its budget in a field of that name."""
 
     def with_budget(self, budget: Budget) -> Self:
         return replace(self, budget=budget)  # type: ignore[type-var]
 
 
-class Around(Budgeted):
+class Around(Budgeted, ABC):
     """A frozen dataclass around another ``attack``, whose budget is its own."""
 
     attack: Any

@@ -50,6 +50,14 @@ def functional_gradient(learner: Learner, state: ModelState, batch: Batch) -> di
 
 
 @dataclass(frozen=True)
+class Tampering:
+    """What a malicious server did to a learner: whose work it is, or why that server could not do it."""
+
+    attack: object
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
 class Learner:
     """What every client runs. ``module`` is a private copy without storage; the weights live in ``ModelState``.
 
@@ -62,6 +70,7 @@ class Learner:
     mode: Mode = "eval"
     gradient_rule: GradientRule = autograd_gradient
     dropout: bool = True
+    tampering: Tampering | None = None
 
     def logits(self, params: ParamTree, buffers: ParamTree, images: Tensor) -> Tensor:
         if self.mode == "train":

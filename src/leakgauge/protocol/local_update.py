@@ -87,8 +87,25 @@ class FedSGD(PlainUpdate):
         return learner.gradient(state, batch)
 
 
+class LocalSteps(PlainUpdate):
+    """Plain SGD over parts of what the client trains on; sends parameters before minus after."""
+
+    learning_rate: float
+
+    @abstractmethod
+    def batches(self, num_examples: int) -> list[slice]:
+        """The examples of each local step, in order."""
+
+    def compute(self, learner: Learner, state: ModelState, batch: Batch) -> ParamTree:
+        params: ParamTree = state.params
+        for rows in self.batches(len(batch)):
+            gradient = learner.gradient(replace(state, params=params), batch[rows])
+            params = tree.add(params, gradient, scale=-self.learning_rate)
+        return tree.sub(state.params, params)
+
+
 @dataclass(frozen=True)
-class FedAvg(PlainUpdate):
+class FedAvg(LocalSteps):
     """``epochs`` passes of plain SGD over mini-batches in the given order; sends parameters before minus after.
 
     [McMahan et al., 2017; Geiping et al., 2020, Eq. 5] With ``shuffle`` the client draws a new order for each epoch. No
@@ -119,13 +136,6 @@ class FedAvg(PlainUpdate):
         """
         starts = range(0, num_examples, self.batch_size)
         return [slice(start, min(start + self.batch_size, num_examples)) for start in starts] * self.epochs
-
-    def compute(self, learner: Learner, state: ModelState, batch: Batch) -> ParamTree:
-        params: ParamTree = state.params
-        for rows in self.batches(len(batch)):
-            gradient = learner.gradient(replace(state, params=params), batch[rows])
-            params = tree.add(params, gradient, scale=-self.learning_rate)
-        return tree.sub(state.params, params)
 
     def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
         if not self.shuffle:

@@ -8,6 +8,7 @@ from typing import Any
 from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic
+from leakgauge.attacks.matching.differentiation.matcher import is_step_by_step
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, LeavingOut, Objective, Uniform
 from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
@@ -19,7 +20,7 @@ from leakgauge.attacks.matching.priors import (
     TotalVariation,
 )
 from leakgauge.attacks.matching.unknowns import FreeLabels
-from leakgauge.attacks.recipes.best import Best, understood
+from leakgauge.attacks.recipes.best import Best
 from leakgauge.protocol import clients
 from leakgauge.protocol.local_update import Departure
 from leakgauge.protocol.observation import UpdateObservation
@@ -78,7 +79,7 @@ def _adapted(attack: GradientMatching, observation: UpdateObservation) -> Gradie
     exact = observation.batch_norm.statistics
     if exact is not None and exact.mean and not any(_of_statistics(prior) for prior in attack.priors):
         attack = replace(attack, priors=(*attack.priors, BatchNormStatistics(_BATCH_NORM)))
-    if not understood(client):
+    if not is_step_by_step(client):
         attack = replace(attack, differentiation=Automatic())
     return attack
 

@@ -18,7 +18,7 @@ from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol import clients
-from leakgauge.protocol.local_update import FedAvg
+from leakgauge.protocol.local_update import FedAvg, LocalSteps
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.randomness import seeded
 from leakgauge.types import Reconstruction
@@ -27,9 +27,13 @@ from leakgauge.types import Reconstruction
 _OTHER_LABEL = 1e3
 
 
-@dataclass(frozen=True, repr=False)
-class FedAvgOnCopies(FedAvg):
+@dataclass(frozen=True)
+class FedAvgOnCopies(LocalSteps):
     """FedAvg whose epoch e runs on the e-th of ``epochs`` copies of the batch, stacked one after another."""
+
+    epochs: int = 1
+    batch_size: int = 8
+    learning_rate: float = 0.01
 
     def batches(self, num_examples: int) -> list[slice]:
         """The rows of each local step, in order.

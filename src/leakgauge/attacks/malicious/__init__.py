@@ -1,6 +1,6 @@
 """Dishonest servers: each tampers with the model it sends, and reads what comes back [Geiping et al., 2020, app. A]."""
 
-from leakgauge.attacks.malicious.base import MaliciousAttack, TamperedLearner
+from leakgauge.attacks.malicious.base import MaliciousAttack
 from leakgauge.attacks.malicious.concatenated_input import ConcatenatedInput
 from leakgauge.attacks.malicious.front_layer import FrontLayer
 from leakgauge.attacks.malicious.identity_convolutions import IdentityConvolutions
@@ -12,5 +12,4 @@ __all__ = [
     "IdentityConvolutions",
     "LabelFlip",
     "MaliciousAttack",
-    "TamperedLearner",
 ]

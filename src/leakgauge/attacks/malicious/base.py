@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from torch import Generator, Tensor, nn
@@ -12,19 +12,11 @@ from leakgauge.attacks.analytic.linear_layer import not_applicable
 from leakgauge.attacks.base import Attack, finite_update
 from leakgauge.errors import UnsupportedModel
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.learner import Learner, Tampering
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.protocol.round import Federation
 from leakgauge.space import InputSpace
 from leakgauge.types import ModelState, ParamTree, Reconstruction
-
-
-@dataclass(frozen=True)
-class TamperedLearner(Learner):
-    """What the client runs in place of the honest learner: whose work it is, or why that server could not do it."""
-
-    attack: MaliciousAttack | None = None
-    refusal: str | None = None
 
 
 class MaliciousAttack(Attack):
@@ -48,14 +40,13 @@ class MaliciousAttack(Attack):
     def tamper(self, federation: Federation, space: InputSpace) -> Federation:
         """The federation as this server plays it; the honest one, with the reason noted, where it has no way to."""
         honest = federation.learner
-        parts = {field.name: getattr(honest, field.name) for field in fields(Learner)}
         try:
             module, state = self.rebuild(honest, federation.state, space)
             # In its mode anew: a private copy without storage, so that the honest module is not shared.
-            learner = TamperedLearner(**parts | {"module": module}, attack=self).in_mode(honest.mode)
+            learner = replace(honest, module=module, tampering=Tampering(self)).in_mode(honest.mode)
             _check_runs(learner, state, space)
         except UnsupportedModel as refusal:
-            return replace(federation, learner=TamperedLearner(**parts, attack=self, refusal=str(refusal)))
+            return replace(federation, learner=replace(honest, tampering=Tampering(self, str(refusal))))
         return replace(federation, learner=learner, state=state)
 
     def __call__(
@@ -63,11 +54,11 @@ class MaliciousAttack(Attack):
     ) -> Reconstruction:
         finite_update(observation)
         known(observation.num_examples, "num_examples", needed_by=self)
-        learner = observation.learner
-        if not isinstance(learner, TamperedLearner) or learner.attack != self:
+        tampering = observation.learner.tampering
+        if tampering is None or tampering.attack != self:
             return not_applicable("the client did not get the model that this attack sends")
-        if learner.refusal is not None:
-            return not_applicable(learner.refusal)
+        if tampering.refusal is not None:
+            return not_applicable(tampering.refusal)
         return self.read(observation, generator=generator, progress=progress)
 
 

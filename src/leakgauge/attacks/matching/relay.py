@@ -12,6 +12,7 @@ from torch import Generator
 from leakgauge.attacks.base import Snapshot, SteppedAttack, Stepper
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching.parametrisations import Successor
 from leakgauge.attacks.matching.search import Search
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.progress import Tick
@@ -48,7 +49,7 @@ class Relay(SteppedAttack, OwnBudget):
         if self.kept not in get_args(Kept):
             raise InvalidCase(f"A Relay keeps the last or the closest result, not {self.kept!r}; choose one.")
         for leg in self.legs[1:]:
-            if not hasattr(leg.attack.parametrisation, "after"):
+            if not isinstance(leg.attack.parametrisation, Successor):
                 raise InvalidCase(
                     f"{type(leg.attack.parametrisation).__name__} cannot go on from another search; put it first."
                 )
@@ -105,7 +106,8 @@ class RelaySearch(Stepper):
         if self.searches:
             earlier = self.searches[-1]
             variables = earlier.unknowns.split(earlier.best).images.detach().clone()
-            coordinates = leg.parametrisation.after(earlier.unknowns.coordinates, variables)  # type: ignore[attr-defined]
+            assert isinstance(leg.parametrisation, Successor)
+            coordinates = leg.parametrisation.after(earlier.unknowns.coordinates, variables)
             observations = tuple(
                 replace(seen, labels=found.labels) if seen.labels is None and found.labels is not None else seen
                 for seen, found in zip(observations, earlier.results(), strict=True)

@@ -13,7 +13,7 @@ from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic, FrozenDifference
-from leakgauge.attacks.matching.differentiation.matcher import UNDERSTOOD
+from leakgauge.attacks.matching.differentiation.matcher import is_step_by_step
 from leakgauge.attacks.matching.engine import trace
 from leakgauge.attacks.matching.engine.layers import Added, MaxPool, Rectifier
 from leakgauge.attacks.matching.objectives import Cosine
@@ -24,8 +24,6 @@ from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
 from leakgauge.attacks.recipes.zhang2023 import tuned_ci_net
 from leakgauge.errors import UnsupportedModel
-from leakgauge.protocol.clients import computation
-from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation, known
 
 Family = Literal["auto", "smooth", "switching", "residual", "generator"]
@@ -93,7 +91,7 @@ class Best(SteppedAttack, OwnBudget):
             priors=(TotalVariation(weight),),
             parametrisation=Pixels(spread=spread),
             optimiser=SignedAdam(0.1, CosineDecay()),
-            differentiation=FrozenDifference() if understood(observation.local_update) else Automatic(),
+            differentiation=FrozenDifference() if is_step_by_step(observation.local_update) else Automatic(),
             budget=self.budget,
         )
         if (observation.num_examples or 1) < LARGE_BATCH:
@@ -104,11 +102,6 @@ class Best(SteppedAttack, OwnBudget):
             parametrisation=Pixels(spread=0.25),
             optimiser=Adam(0.1, CosineDecay()),
         )
-
-
-def understood(client: LocalUpdate | None) -> bool:
-    """Whether the client's local steps can be differentiated one by one, so that every route is open."""
-    return client is None or isinstance(computation(client), UNDERSTOOD)
 
 
 def family_of(observation: UpdateObservation) -> Family:

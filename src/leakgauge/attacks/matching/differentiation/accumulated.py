@@ -11,7 +11,7 @@ from torch import Tensor
 from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation.automatic import Automatic
 from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pull, Wanted
-from leakgauge.attacks.matching.differentiation.matcher import UNDERSTOOD
+from leakgauge.attacks.matching.differentiation.matcher import STEP_BY_STEP
 from leakgauge.attacks.matching.differentiation.route import Differentiation
 from leakgauge.attacks.matching.engine import Pulled
 from leakgauge.attacks.matching.problem import MatchingProblem
@@ -38,7 +38,7 @@ class Accumulated(Differentiation):
             raise InvalidCase(f"Accumulated needs parts of at least one image, got {self.size}; raise `size`.")
 
     def resolve(self, problem: MatchingProblem, images: Tensor) -> Differentiation:
-        if not isinstance(problem.client(), UNDERSTOOD):
+        if not isinstance(problem.client(), STEP_BY_STEP):
             raise UnsupportedModel(
                 f"{type(self).__name__} needs a client of plain gradient steps, not {problem.client()!r}; "
                 "use another route."

@@ -9,7 +9,7 @@ from torch import Tensor
 from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation.graph import DoubleBackward
 from leakgauge.attacks.matching.differentiation.linearised import Linearised
-from leakgauge.attacks.matching.differentiation.matcher import Matcher
+from leakgauge.attacks.matching.differentiation.matcher import CandidateLoss
 from leakgauge.attacks.matching.differentiation.quotient import FiniteDifference
 from leakgauge.attacks.matching.differentiation.route import Differentiation
 from leakgauge.attacks.matching.differentiation.rows import RowwiseLoss
@@ -32,7 +32,7 @@ class Automatic(Differentiation):
     def linearise(self, problem: MatchingProblem, images: Tensor) -> Linearised:
         return self.resolve(problem, images).linearise(problem, images)
 
-    def matcher(self, problem: MatchingProblem, images: Tensor) -> Matcher:
+    def matcher(self, problem: MatchingProblem, images: Tensor) -> CandidateLoss:
         return self.resolve(problem, images).matcher(problem, images)
 
     def rowwise(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> RowwiseLoss:

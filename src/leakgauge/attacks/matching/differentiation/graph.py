@@ -10,7 +10,7 @@ from torch.func import grad_and_value
 
 from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pull, Wanted
-from leakgauge.attacks.matching.differentiation.matcher import UNDERSTOOD, Matcher
+from leakgauge.attacks.matching.differentiation.matcher import STEP_BY_STEP, CandidateLoss
 from leakgauge.attacks.matching.differentiation.route import Differentiation
 from leakgauge.attacks.matching.differentiation.rows import RowwiseLoss, Together
 from leakgauge.attacks.matching.engine import Pulled
@@ -46,10 +46,10 @@ class DoubleBackward(Differentiation):
         del images
         return Graph(problem.learner, problem.state)
 
-    def matcher(self, problem: MatchingProblem, images: Tensor) -> Matcher:
+    def matcher(self, problem: MatchingProblem, images: Tensor) -> CandidateLoss:
         client = problem.client()
-        if not isinstance(client, UNDERSTOOD):
-            return _Whole(problem, self.linearise(problem, images))
+        if not isinstance(client, STEP_BY_STEP):
+            return _Whole(problem)
         return super().matcher(problem, images)
 
     def rowwise(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> RowwiseLoss:
@@ -110,7 +110,7 @@ def _derivatives(update: ParamTree, direction: ParamTree, variables: list[Tensor
     return [f if f is not None else torch.zeros_like(of) for f, of in zip(found, variables)]
 
 
-class _Whole(Matcher):
+class _Whole(CandidateLoss):
     """An algorithm of the user's own, differentiated as one function."""
 
     def __call__(self, images: Tensor, labels: Tensor) -> ValueAndGradient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,18 +15,33 @@ from leakgauge.attacks.matching.engine import Pulled
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.errors import UnsupportedModel
-from leakgauge.protocol.local_update import FedAvg, FedSGD
+from leakgauge.protocol.clients import computation
+from leakgauge.protocol.local_update import FedSGD, LocalSteps, LocalUpdate
 from leakgauge.types import Batch, ParamTree
 
-UNDERSTOOD = (FedSGD, FedAvg, StraightLine)
+STEP_BY_STEP = (FedSGD, LocalSteps, StraightLine)
 """Clients whose local steps a route differentiates one by one; others are differentiated as a whole."""
 
 
+def is_step_by_step(client: LocalUpdate | None) -> bool:
+    """Whether the client's local steps can be differentiated one by one, so that every route is open."""
+    return client is None or isinstance(computation(client), STEP_BY_STEP)
+
+
 @dataclass(frozen=True)
-class Matcher:
-    """The matching loss of candidates and its derivative, through the client's local steps and defences."""
+class CandidateLoss(ABC):
+    """The matching loss of one candidate and its derivative."""
 
     problem: MatchingProblem
+
+    @abstractmethod
+    def __call__(self, images: Tensor, labels: Tensor) -> ValueAndGradient: ...
+
+
+@dataclass(frozen=True)
+class Matcher(CandidateLoss):
+    """The matching loss of candidates and its derivative, through the client's local steps and defences."""
+
     gradient: Linearised
 
     def __call__(self, images: Tensor, labels: Tensor) -> ValueAndGradient:
@@ -36,8 +52,8 @@ class Matcher:
         if isinstance(client, FedSGD):
             gradient, pull = self.gradient.at(self.problem.state.params, batch, wanted)
             value, direction = self.problem.direction(gradient)
-            return _finished(value, pull(direction))
-        if isinstance(client, FedAvg):
+            return _result(value, pull(direction))
+        if isinstance(client, LocalSteps):
             return self._local_steps(client, batch, wanted)
         if isinstance(client, StraightLine):
             return self._straight_line(client, batch, wanted)
@@ -51,9 +67,9 @@ class Matcher:
         value, direction = self.problem.direction(gradient)
         pulled = pull(direction)
         assert pulled.params is not None
-        return _finished(value, pulled)._replace(position=-tree.dot(pulled.params, observed))
+        return _result(value, pulled)._replace(position=-tree.dot(pulled.params, observed))
 
-    def _local_steps(self, client: FedAvg, batch: Batch, wanted: Wanted) -> ValueAndGradient:
+    def _local_steps(self, client: LocalSteps, batch: Batch, wanted: Wanted) -> ValueAndGradient:
         """Back through every local step, one at a time.
 
         With mu = dD/d(update), step t adds rate * d<g_t, mu>/dx to the images' derivative and turns mu into
@@ -67,7 +83,7 @@ class Matcher:
         for index, rows in enumerate(slices):
             if index % stride == 0:
                 kept[index] = params
-            params = self._stepped(params, batch[rows], rate)
+            params = self._step(params, batch[rows], rate)
         value, adjoint = self.problem.direction(tree.sub(start, params))
         images = torch.zeros_like(batch.inputs)
         labels = torch.zeros_like(batch.labels) if wanted.labels else None
@@ -75,7 +91,7 @@ class Matcher:
             segment = slices[first : first + stride]
             path = [kept.pop(first)]
             for rows in segment[:-1]:
-                path.append(self._stepped(path[-1], batch[rows], rate))
+                path.append(self._step(path[-1], batch[rows], rate))
             for index in reversed(range(len(segment))):
                 rows, last = segment[index], first + index == 0
                 _, pull = self.gradient.at(path.pop(), batch[rows], wanted._replace(params=not last))
@@ -87,11 +103,11 @@ class Matcher:
                     adjoint = tree.add(adjoint, pulled.params, scale=-rate)
         return ValueAndGradient(value.detach(), images, labels)
 
-    def _stepped(self, params: ParamTree, batch: Batch, rate: float) -> ParamTree:
+    def _step(self, params: ParamTree, batch: Batch, rate: float) -> ParamTree:
         with torch.no_grad():
             gradient = self.problem.learner.gradient(replace(self.problem.state, params=params), batch)
         return tree.add(params, gradient, scale=-rate)
 
 
-def _finished(value: Tensor, pulled: Pulled) -> ValueAndGradient:
+def _result(value: Tensor, pulled: Pulled) -> ValueAndGradient:
     return ValueAndGradient(value.detach(), pulled.images.detach(), pulled.labels)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor
 
 from leakgauge.attacks.matching.differentiation.linearised import Linearised
-from leakgauge.attacks.matching.differentiation.matcher import Matcher
+from leakgauge.attacks.matching.differentiation.matcher import CandidateLoss, Matcher
 from leakgauge.attacks.matching.differentiation.rows import OneByOne, Rows, RowwiseLoss
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 
@@ -24,7 +24,7 @@ class Differentiation(ABC):
         del problem, images
         return self
 
-    def matcher(self, problem: MatchingProblem, images: Tensor) -> Matcher:
+    def matcher(self, problem: MatchingProblem, images: Tensor) -> CandidateLoss:
         """The matching loss with its derivative, as a function of a candidate shaped like ``images``."""
         return Matcher(problem, self.linearise(problem, images))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from leakgauge import params as tree
-from leakgauge.attacks.matching.differentiation.matcher import Matcher
+from leakgauge.attacks.matching.differentiation.matcher import CandidateLoss
 from leakgauge.attacks.matching.objectives import Objective
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 from leakgauge.attacks.matching.surrogate import StraightLine
@@ -40,7 +40,7 @@ RowwiseLoss = Callable[[Rows, Objective], ValueAndGradient]
 class OneByOne:
     """Rows one after another."""
 
-    matcher: Matcher
+    matcher: CandidateLoss
 
     def __call__(self, rows: Rows, objective: Objective) -> ValueAndGradient:
         found = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from abc import ABC
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation.graph import Graph
 from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pull, Wanted
-from leakgauge.attacks.matching.differentiation.matcher import UNDERSTOOD, Matcher
+from leakgauge.attacks.matching.differentiation.matcher import STEP_BY_STEP, Matcher
 from leakgauge.attacks.matching.differentiation.route import Differentiation
 from leakgauge.attacks.matching.differentiation.rows import RowwiseLoss, Together
 from leakgauge.attacks.matching.engine import Network, NetworkGradient, Pulled, Remembered, trace
@@ -26,17 +27,13 @@ _TRIALS = 3
 """Batches on which a route may agree with autograd."""
 
 
-@dataclass(frozen=True)
-class Tangent(Differentiation):
-    """Sweeps that carry values, cotangents and the tangents of both through the layers; exact, and without a graph.
-
-    For the layers of ``engine.layers``; other models are refused, and ``Automatic`` takes another route for them.
-    """
+class SweepRoute(Differentiation, ABC):
+    """What routes through a traced network share: they hold once its sweeps agree with autograd."""
 
     def resolve(self, problem: MatchingProblem, images: Tensor) -> Differentiation:
         """This route, once it agrees with autograd on part of the batch."""
         client = problem.client()
-        if not isinstance(client, UNDERSTOOD):
+        if not isinstance(client, STEP_BY_STEP):
             raise UnsupportedModel(
                 f"{type(self).__name__} needs a client of plain gradient steps, not {client!r}; use DoubleBackward()."
             )
@@ -56,7 +53,7 @@ class Tangent(Differentiation):
         their_pull = theirs(tree.map_tensors(torch.clone, problem.observed))
         try:
             # The exact sweeps, whatever a route makes of them: a wrong rule shows in both.
-            found, ours = Tangent().linearise(problem, batch.inputs).at(problem.state.params, batch, wanted)
+            found, ours = _sweeps(problem, batch.inputs).at(problem.state.params, batch, wanted)
             pull = ours(tree.map_tensors(torch.clone, problem.observed))
         except UnsupportedModel:
             raise
@@ -68,15 +65,21 @@ class Tangent(Differentiation):
         derivatives = ({"images": one.images, **(one.params or {})} for one in (pull, their_pull))
         return _close(found, expected) and _close(*derivatives)
 
-    def linearise(self, problem: MatchingProblem, images: Tensor) -> _Sweeps:
-        client = problem.client()
-        network = trace(problem.learner, problem.state, images, fold=isinstance(client, FedSGD))
-        return _Sweeps(network, problem.learner, problem.state)
+
+@dataclass(frozen=True)
+class Tangent(SweepRoute):
+    """Sweeps that carry values, cotangents and the tangents of both through the layers; exact, and without a graph.
+
+    For the layers of ``engine.layers``; other models are refused, and ``Automatic`` takes another route for them.
+    """
+
+    def linearise(self, problem: MatchingProblem, images: Tensor) -> Linearised:
+        return _sweeps(problem, images)
 
     def rowwise(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> RowwiseLoss:
         if chunk == 1 or not isinstance(problem.client(), FedSGD):
             return super().rowwise(problem, images, chunk=1)
-        sweeps = self.linearise(problem, images)
+        sweeps = _sweeps(problem, images)
         sweeps.prepare(problem.state.params)
 
         def row(problem: MatchingProblem, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
@@ -114,7 +117,7 @@ class _Sweeps(Linearised):
         def pull(direction: dict[str, Tensor]) -> Pulled:
             with torch.no_grad():
                 pulled = network.pull(kept, direction, of_params=wanted.params, of_labels=wanted.labels)
-            return self.completed(pulled, params)
+            return self.complete_pull(pulled, params)
 
         return self.complete(gradient, params), pull
 
@@ -135,12 +138,17 @@ class _Sweeps(Linearised):
         some = next(iter(gradient.values()))  # batched where the gradient is
         return {name: gradient[name] if name in gradient else some.new_zeros(p.shape) for name, p in params.items()}
 
-    def completed(self, pulled: Pulled, params: ParamTree) -> Pulled:
+    def complete_pull(self, pulled: Pulled, params: ParamTree) -> Pulled:
         return pulled if pulled.params is None else pulled._replace(params=self.complete(pulled.params, params))
 
 
+def _sweeps(problem: MatchingProblem, images: Tensor) -> _Sweeps:
+    network = trace(problem.learner, problem.state, images, fold=isinstance(problem.client(), FedSGD))
+    return _Sweeps(network, problem.learner, problem.state)
+
+
 @dataclass(frozen=True)
-class FrozenDifference(Tangent):
+class FrozenDifference(SweepRoute):
     """A one-sided difference of grad_x L over a step along v with every ReLU and pool held as it is: two plain sweeps.
 
     ``logit_change`` is how far the step moves the logits: far enough for float32, near enough for a derivative (error
@@ -152,40 +160,37 @@ class FrozenDifference(Tangent):
     check_every: int = 50
     agreement: float = 0.99
 
-    def linearise(self, problem: MatchingProblem, images: Tensor) -> _Sweeps:
-        sweeps = super().linearise(problem, images)
+    def linearise(self, problem: MatchingProblem, images: Tensor) -> Linearised:
         change = self.logit_change if problem.state.dtype == torch.float32 else 1e-4 * self.logit_change
-        return _Differences(sweeps.network, sweeps.learner, sweeps.state, None, change, self)
-
-    def rowwise(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> RowwiseLoss:
-        del chunk  # the step follows one row at a time
-        return Differentiation.rowwise(self, problem, images, chunk=1)
+        return _Differences(_sweeps(problem, images), change, self)
 
 
 @dataclass
-class _Differences(_Sweeps):
+class _Differences(Linearised):
     """The gradient by sweeps, its derivative by a frozen difference whose step follows the network's sensitivity."""
 
-    change: float = 3e-3
-    options: FrozenDifference = field(default_factory=FrozenDifference)
+    sweeps: _Sweeps
+    change: float
+    options: FrozenDifference
     step: float | None = None
     calls: int = 0
     exact: bool = False
 
     def at(self, params: ParamTree, batch: Batch, wanted: Wanted) -> tuple[dict[str, Tensor], Pull]:
         if self.exact or wanted.labels:
-            return super().at(params, batch, wanted)
+            return self.sweeps.at(params, batch, wanted)
         with torch.no_grad():
-            network = self.network_at(params)
+            network = self.sweeps.network_at(params)
             gradient, kept = network.gradient(batch.inputs, batch.labels, of_images=True)
         # Copied only where the derivative in the parameters is wanted: the caller may write over the gradient.
         base = tree.map_tensors(torch.clone, gradient) if wanted.params else None
 
         def pull(direction: dict[str, Tensor]) -> Pulled:
             with torch.no_grad():
-                return self.completed(self._difference(network, kept, direction, base, params, wanted), params)
+                pulled = self._difference(network, kept, direction, base, params, wanted)
+            return self.sweeps.complete_pull(pulled, params)
 
-        return self.complete(gradient, params), pull
+        return self.sweeps.complete(gradient, params), pull
 
     def _difference(
         self,

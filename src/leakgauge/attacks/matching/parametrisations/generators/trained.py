@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.func import functional_call, vmap
 
-from leakgauge.attacks.matching.parametrisations import Coordinates, Facts
+from leakgauge.attacks.matching.parametrisations import Coordinates, Facts, Parametrisation, Successor
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import cause, import_factory
 from leakgauge.files import read_tensors
@@ -123,7 +124,7 @@ class LoadedGenerator:
 
 
 @dataclass(frozen=True)
-class GeneratorLatent:
+class GeneratorLatent(Parametrisation):
     """x = G(z), one latent z to be found for each image, from N(0, 1) [Jeon et al., 2021, GIAS]."""
 
     generator: TrainedGenerator = TrainedGenerator()
@@ -134,37 +135,42 @@ class GeneratorLatent:
         return LatentsOfOne(self.generator.load(observation.space.shape, like))
 
 
-@dataclass(frozen=True, eq=False)
-class LatentsOfOne:
-    """Rows of latents n d."""
+class StageInputs(Coordinates):
+    """What enters a stage of a generator is moved."""
 
     generator: LoadedGenerator
-    box = None
-
-    @property
-    def stage(self) -> int:
-        """Which stage they enter."""
-        return 0
+    stage: int
 
     @property
     def facts(self) -> Facts:
         return self.generator.facts
 
-    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
-        del shape
-        return torch.randn(restarts, num_examples, self.generator.latent, generator=generator)
-
+    @abstractmethod
     def features(self, variables: Tensor) -> Tensor:
         """What enters the stage, rows n ..."""
-        return variables
 
     def decode(self, variables: Tensor) -> Tensor:
         features = self.features(variables)
         return self.generator.images(features.flatten(0, 1), self.stage).unflatten(0, features.shape[:2])
 
 
+@dataclass(frozen=True, eq=False)
+class LatentsOfOne(StageInputs):
+    """Rows of latents n d."""
+
+    generator: LoadedGenerator
+    stage: int = 0
+
+    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
+        del shape
+        return torch.randn(restarts, num_examples, self.generator.latent, generator=generator)
+
+    def features(self, variables: Tensor) -> Tensor:
+        return variables
+
+
 @dataclass(frozen=True)
-class GeneratorFeatures:
+class GeneratorFeatures(Successor):
     """x = G_K(... G_i(h)), h what enters stage i = ``stage``, within an l1 ball around where it starts
     [Fang et al., 2023, GIFD].
 
@@ -185,7 +191,7 @@ class GeneratorFeatures:
         raise _follows(self)
 
     def after(self, earlier: Coordinates, variables: Tensor) -> FeaturesOfOne:
-        if not isinstance(earlier, LatentsOfOne):
+        if not isinstance(earlier, StageInputs):
             raise _follows(self)
         loaded = earlier.generator
         if not earlier.stage < self.stage < len(loaded.stages):
@@ -201,16 +207,13 @@ class GeneratorFeatures:
 
 
 @dataclass(frozen=True, eq=False)
-class FeaturesOfOne(LatentsOfOne):
+class FeaturesOfOne(StageInputs):
     """Rows of features n ..., kept in the ball by what is made of them, so that any optimiser may move them."""
 
+    generator: LoadedGenerator
     centre: Tensor
-    place: int
+    stage: int
     radius: float
-
-    @property
-    def stage(self) -> int:
-        return self.place
 
     def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
         del num_examples, shape, generator
@@ -223,7 +226,7 @@ class FeaturesOfOne(LatentsOfOne):
 
 
 @dataclass(frozen=True)
-class WeightsPerImage:
+class WeightsPerImage(Successor):
     """x_j = G(z_j; th_j): the latents as they were found, weights th_j of its own for each image
     [Jeon et al., 2021, GIAS, second phase]."""
 
@@ -232,18 +235,17 @@ class WeightsPerImage:
         raise _follows(self)
 
     def after(self, earlier: Coordinates, variables: Tensor) -> WeightsPerImageOfOne:
-        if not isinstance(earlier, LatentsOfOne) or earlier.stage:
+        if not isinstance(earlier, LatentsOfOne):
             raise _follows(self)
         return WeightsPerImageOfOne(earlier.generator, variables.detach())
 
 
 @dataclass(frozen=True, eq=False)
-class WeightsPerImageOfOne:
+class WeightsPerImageOfOne(Coordinates):
     """Rows n p: one flat vector of weights for each image; memory grows with images times weights."""
 
     generator: LoadedGenerator
     latents: Tensor
-    box = None
 
     @property
     def facts(self) -> Facts:

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge import params as tree
-from leakgauge.attacks.matching.parametrisations import Facts
+from leakgauge.attacks.matching.parametrisations import Coordinates, Facts, Parametrisation
 from leakgauge.attacks.matching.parametrisations.generators.untrained import Forward, UntrainedGenerator
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation
@@ -33,7 +33,7 @@ WIDTH_RULES: Mapping[str, Callable[[UpdateObservation, int], int]] = {"code": _o
 
 
 @dataclass(frozen=True)
-class GeneratorWeights:
+class GeneratorWeights(Parametrisation):
     """x = G(z; th), z ~ N(0, 1) fixed by ``latent_seed``, one per image, th to be found [Zhang et al., 2023, CI-Net].
 
     ``width`` is the number of channels, or a rule that doubles it from 32 until G has more weights than the bound that
@@ -62,12 +62,11 @@ class GeneratorWeights:
 
 
 @dataclass(frozen=True, eq=False)
-class WeightsOfOne:
+class WeightsOfOne(Coordinates):
     """The weights of a generator for one batch; a row is one network, all rows have the same latents."""
 
     forward: Forward
     latent: Tensor
-    box = None
 
     @cached_property
     def facts(self) -> Facts:
