@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.metrics import AffinePSNR, Comparison, Kind, Metric, align
+from leakgauge.metrics.alignment import NamedImages
 from leakgauge.metrics.lpips import _NETWORKS, _feature_shapes, _head_shapes
 from leakgauge.types import Batch, Outcome, Reconstruction
 
@@ -53,7 +55,7 @@ def metric(request: pytest.FixtureRequest, weights: Path) -> Metric:
     return describe_metric(request.param).with_weights(weights)
 
 
-@pytest.fixture(params=[name for name in MEASURED if METRICS[name].serves is not Kind.LABELS])
+@pytest.fixture(params=[name for name in MEASURED if METRICS[name].serves in (Kind.IMAGES, Kind.INPUTS)])
 def input_metric(request: pytest.FixtureRequest, weights: Path) -> Metric:
     return describe_metric(request.param).with_weights(weights)
 
@@ -75,7 +77,9 @@ def test_titles_and_headings_are_told_apart() -> None:
 
 
 def compare(images: Tensor | None, labels: Tensor | None = None, truth: Batch = TRUTH) -> Comparison:
-    return align(Reconstruction(images, labels, Outcome.SOLVED), truth, DISTRACTORS, CLASSES)
+    found = align(Reconstruction(images, labels, Outcome.SOLVED), truth, DISTRACTORS, CLASSES)
+    members = truth.labels[:, None]
+    return found if images is None else replace(found, public=NamedImages(members, members))
 
 
 def leakage(metric: Metric, scores: Tensor) -> Tensor:

@@ -109,9 +109,9 @@ def test_averaging_recovers_known_sets_and_its_null_recovers_nothing():
     )
     rows = {result.row.attack: result.row for result in results}
     best = rows["plain, known sets, weighted by label"]
-    assert best.recovery.identified_white == 1.0
-    assert best.recovery.psnr > best.null.psnr + 3
-    assert best.null.identified_white <= 0.1
+    assert best.recovery.identification_whitened == 1.0
+    assert best.recovery.psnr_fitted > best.null.psnr_fitted + 3
+    assert best.null.identification_whitened <= 0.1
     weak = rows["plain, nearest, whitened"]
     assert weak.precision > weak.precision_null + 0.1
     assert 2 / 10 < weak.precision_null < 0.5  # two private images each, of ten
@@ -142,21 +142,21 @@ def test_a_mask_leaves_pairs_to_squares_and_not_to_inner_products():
 def test_recovery_of_the_image_itself_is_perfect_and_does_not_feel_brightness_and_contrast():
     images, judge = POOLS.private.inputs[:5], Judge(POOLS.public, Whitened().fit(POOLS.auxiliary))
     perfect = judge(images, images)
-    assert perfect.psnr == perfect.psnr_raw == 200.0
-    assert perfect.ssim == pytest.approx(1.0)
+    assert perfect.psnr_fitted == perfect.psnr == 200.0
+    assert perfect.ssim_fitted == pytest.approx(1.0)
     assert perfect.correlation == pytest.approx(1.0)
-    assert perfect.identified == perfect.identified_white == 1.0
+    assert perfect.identification_by_correlation == perfect.identification_whitened == 1.0
     dull = judge(0.3 * images + 0.2, images)
-    assert dull.psnr > 100
-    assert dull.psnr_raw < 20
-    assert dull.identified == 1.0
+    assert dull.psnr_fitted > 100
+    assert dull.psnr < 20
+    assert dull.identification_by_correlation == 1.0
 
 
 def test_recovery_of_other_images_identifies_nothing():
     images, judge = POOLS.private.inputs, Judge(POOLS.public, Whitened().fit(POOLS.auxiliary))
     other = judge(images.roll(1, dims=0), images)
-    assert other.identified <= 3 / 80
-    assert other.identified_white <= 3 / 80
+    assert other.identification_by_correlation <= 3 / 80
+    assert other.identification_whitened <= 3 / 80
     assert all(isinstance(getattr(other, part.name), float) for part in parts(other))
 
 
@@ -197,7 +197,7 @@ def test_one_encoding_gives_its_private_image_away_and_no_other(scheme):
     (result,) = recover_from_one(pools, scheme, queries=40)
     assert result.row.found > 0.4
     assert result.row.recovery.correlation > result.row.null.correlation + 0.3
-    assert result.row.recovery.identified_white > result.row.null.identified_white + 0.1
+    assert result.row.recovery.identification_whitened > result.row.null.identification_whitened + 0.1
     if scheme.signed:
         assert result.row.recovery.correlation > result.row.baseline.correlation
     assert torch.equal(result.unmasked, result.encodings) is not scheme.signed

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
+from leakgauge.catalogue import describe_metric
+
 FEWEST = 3
 """Updates that a verdict needs."""
 
@@ -144,7 +146,7 @@ class Contest:
 
 
 def _unit(metric: str) -> str:
-    return f"dB of {metric}" if metric.startswith("psnr") else f"of {metric}"
+    return f"{describe_metric(metric).unit} of {metric}".strip()
 
 
 def _mean(scores: Sequence[float | None]) -> float:

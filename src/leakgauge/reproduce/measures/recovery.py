@@ -17,19 +17,20 @@ _ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class Recovery:
-    """Means over estimates: PSNR and SSIM after the best scale and offset of each, correlation, identification.
+    """Means over estimates; no two names of a quantity mean the same, here or among the metrics of audits.
 
-    ``psnr`` fits scale and offset to the truth, which an attacker cannot; ``psnr_raw`` does not. ``identified`` is the
-    share of estimates whose own image correlates with them better than every decoy does, ``identified_white`` the same
-    in whitened features.
+    ``psnr`` is the audits'; ``psnr_fitted`` and ``ssim_fitted`` come after the best scale and offset of each estimate,
+    which need the truth. ``identification_by_correlation`` is the share of estimates whose own image correlates with
+    them better than every decoy does, ``identification_whitened`` the same in whitened features; the audits'
+    identification goes by squared error.
     """
 
     psnr: float
-    psnr_raw: float
-    ssim: float
+    psnr_fitted: float
+    ssim_fitted: float
     correlation: float
-    identified: float
-    identified_white: float
+    identification_by_correlation: float
+    identification_whitened: float
 
 
 class Judge:
@@ -47,12 +48,12 @@ class Judge:
         seen, true = _standard(estimates), _standard(originals)
         white = unit(self._whiten(estimates)), unit(self._whiten(originals))
         return Recovery(
-            psnr=_mean(PSNR()(_compared(fitted, originals))),
-            psnr_raw=_mean(PSNR()(_compared(estimates, originals))),
-            ssim=_mean(SSIM()(_compared(fitted, originals))),
+            psnr=_mean(PSNR()(_compared(estimates, originals))),
+            psnr_fitted=_mean(PSNR()(_compared(fitted, originals))),
+            ssim_fitted=_mean(SSIM()(_compared(fitted, originals))),
             correlation=_mean((seen * true).sum(dim=1)),
-            identified=_mean(identified(seen, true, self._decoys)),
-            identified_white=_mean(identified(*white, self._white_decoys)),
+            identification_by_correlation=_mean(identified(seen, true, self._decoys)),
+            identification_whitened=_mean(identified(*white, self._white_decoys)),
         )
 
 

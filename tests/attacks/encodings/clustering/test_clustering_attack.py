@@ -44,8 +44,8 @@ def judge(pools) -> Judge:
 
 def test_with_the_true_assignment_recovery_is_exact(pools, judge) -> None:
     clustered = cluster_encodings(pools, Trial(private=12, copies=12, knows="mixing"), judge=judge)
-    assert clustered.row.recovery.psnr_raw > 60
-    assert clustered.row.recovery.identified == 1
+    assert clustered.row.recovery.psnr > 60
+    assert clustered.row.recovery.identification_by_correlation == 1
     assert "mixing: given, an upper bound on leakage" in clustered.row.given
 
 
@@ -63,11 +63,11 @@ def test_from_labels_alone_every_image_is_recovered_and_unrelated_encodings_give
     trial = Trial(InsideDataset(3), private=10, copies=16, attack=Clustering(rounds=8))
     row = cluster_encodings(pools, trial, judge=judge).row
     assert row.found == 10
-    assert row.recovery.identified == 1
-    assert row.recovery.psnr > 38
+    assert row.recovery.identification_by_correlation == 1
+    assert row.recovery.psnr_fitted > 38
     assert row.recall > 0.95
     assert row.precision > 0.95
-    assert row.null.identified <= 0.1
+    assert row.null.identification_by_correlation <= 0.1
     assert row.recall_null < 0.7
     assert row.precision_null < 0.7
     assert "class counts: read from the labels" in row.given
@@ -76,7 +76,7 @@ def test_from_labels_alone_every_image_is_recovered_and_unrelated_encodings_give
 def test_encodings_of_eight_bits_are_hardly_safer(pools, judge) -> None:
     trial = Trial(InsideDataset(3), 10, 14, knows="counts", deployment="8 bits", attack=Clustering(rounds=8))
     row = cluster_encodings(pools, trial, judge=judge).row
-    assert row.recovery.psnr > 35
+    assert row.recovery.psnr_fitted > 35
     assert "class counts: given" in row.given
 
 
@@ -85,14 +85,14 @@ def test_mirrored_images_are_harder_and_the_residual_says_so(pools, judge) -> No
     trials = straight, dataclasses.replace(straight, deployment="private images mirrored at random")
     plain, moved = (cluster_encodings(pools, trial, judge=judge).row for trial in trials)
     assert moved.residual > 10 * plain.residual
-    assert moved.recovery.psnr < plain.recovery.psnr
+    assert moved.recovery.psnr_fitted < plain.recovery.psnr_fitted
 
 
 def test_amid_public_images_private_ones_are_identified(pools, judge) -> None:
     trial = Trial(CrossDataset(4), private=8, copies=40, knows="number")
     row = cluster_encodings(pools, trial, judge=judge).row
-    assert row.recovery.identified > 0.7
-    assert row.recovery.psnr > 20
+    assert row.recovery.identification_by_correlation > 0.7
+    assert row.recovery.psnr_fitted > 20
 
 
 def test_the_stronger_reconstruction_beats_the_published_recipe(pools, judge) -> None:
@@ -102,7 +102,7 @@ def test_the_stronger_reconstruction_beats_the_published_recipe(pools, judge) ->
     for attack in (PublishedRecipe(steps=100, learning_rate=0.03), Clustering(rounds=6)):
         found = attack(observation, generator=seeded(0))
         estimates = align(found, publication.private).reconstructions.nan_to_num(0.5)
-        scores.append(judge(estimates, publication.private.inputs).psnr)
+        scores.append(judge(estimates, publication.private.inputs).psnr_fitted)
     assert scores[1] > scores[0] + 10
 
 

@@ -27,5 +27,5 @@ def test_inside_dataset_encodings_give_every_image_away_to_whoever_has_the_label
     judge = Judge(pools.auxiliary, HighPass().fit(pools.auxiliary))
     row = cluster_encodings(pools, Trial(private=20, copies=20, knows=knows), judge=judge).row
     assert row.found == 20
-    assert row.recovery.identified == 1
-    assert row.recovery.psnr > (60 if knows == "mixing" else 38)
+    assert row.recovery.identification_by_correlation == 1
+    assert row.recovery.psnr_fitted > (60 if knows == "mixing" else 38)

@@ -241,9 +241,9 @@ def _averaged(rows: Sequence[Averages], seconds: float) -> Found:
 
     def of(recovered: Sequence[Recovery]) -> dict[str, Measured]:
         return {
-            "psnr": over_seeds([one.psnr for one in recovered], images),
-            "ssim": over_seeds([one.ssim for one in recovered], images),
-            "identification": over_seeds([one.identified_white for one in recovered], images),
+            "psnr_fitted": over_seeds([one.psnr_fitted for one in recovered], images),
+            "ssim_fitted": over_seeds([one.ssim_fitted for one in recovered], images),
+            "identification_whitened": over_seeds([one.identification_whitened for one in recovered], images),
         }
 
     ours, null = of([one.row.recovery for one in rows]), of([one.row.null for one in rows])

@@ -209,12 +209,12 @@ def _figure7() -> Study:
             part("Mixup", encodings.mixup(), (2, 3)),
             part("InstaHide", encodings.instahide(), (4, 5), "nearest by magnitudes, whitened"),
         ),
-        metrics=("psnr", "ssim", "identification", "precision"),
+        metrics=("psnr_fitted", "ssim_fitted", "identification_whitened", "precision"),
         null="the same estimates scored against another private image; for precision, all other encodings",
         assumptions=(
             "The figure shows pictures; ours are in the sheet beside the numbers.",
-            "PSNR and SSIM after the best brightness and contrast of each estimate; identification in whitened "
-            "features among images of the same dataset that were not mixed.",
+            "PSNR and SSIM are fitted by the best brightness and contrast of each estimate; identification is in "
+            "whitened features among images of the same dataset that were not mixed.",
             "Precision: the share of encodings taken for neighbours that hold a private image of the one asked about.",
             "Two of the six images are private, as in Figure 8.",
         ),
