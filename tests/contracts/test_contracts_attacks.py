@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 
 import pytest
 import torch
@@ -14,10 +14,11 @@ import leakgauge.attacks.federated
 import leakgauge.attacks.labels
 import leakgauge.attacks.malicious
 import leakgauge.attacks.matching
+import leakgauge.attacks.recipes
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.attacks.matching import GradientMatching
 from leakgauge.catalogue import ATTACKS
-from leakgauge.defences import GaussianNoise, Pruning
+from leakgauge.defences import GaussianNoise, NoDefence, Pruning
 from leakgauge.errors import InvalidUpdate, MissingKnowledge
 from leakgauge.models import MLP, Compact, ConvNet, build
 from leakgauge.progress import Tick
@@ -29,6 +30,7 @@ SHAPE = (3, 9, 9)
 NAMESPACE = {
     **vars(leakgauge.attacks.adaptive),
     **vars(leakgauge.attacks.matching),
+    **vars(leakgauge.attacks.recipes),
     **vars(leakgauge.attacks.analytic),
     **vars(leakgauge.attacks.labels),
     **vars(leakgauge.attacks.malicious),
@@ -58,6 +60,30 @@ def client(request, examples):
     return build(factory, SHAPE, 5, seed=0), examples(count, SHAPE), mode
 
 
+@dataclass
+class Run:
+    """An attack on the update of one client, run once for all that is asked of it."""
+
+    seen: UpdateObservation
+    found: Reconstruction
+    ticks: list[Tick]
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[tuple[str, str], Run]:
+    return {}
+
+
+@pytest.fixture
+def run(attack, client, attacked, runs) -> Run:
+    module, batch, mode = client
+    key = (repr(attack), repr(module))
+    if key not in runs:
+        seen, ticks = attacked(module, batch, mode=mode), []
+        runs[key] = Run(seen, attack(seen, generator=seeded(0), progress=ticks.append), ticks)
+    return runs[key]
+
+
 def same(left: Reconstruction, right: Reconstruction) -> bool:
     def equal(one, two) -> bool:
         return one is two if one is None or two is None else torch.equal(one, two)
@@ -70,22 +96,33 @@ def same(left: Reconstruction, right: Reconstruction) -> bool:
     )
 
 
-def test_the_same_generator_gives_the_same_result(attack, client, attacked):
-    module, batch, mode = client
-    seen = attacked(module, batch, mode=mode)
-    assert same(attack(seen, generator=seeded(0)), attack(seen, generator=seeded(0)))
+def test_the_same_attack_on_the_same_update_gives_the_same_result_in_a_worker_process_too(attack, run):
+    # A worker receives both pickled.
+    again, seen = pickle.loads(pickle.dumps((attack, run.seen)))  # noqa: S301
+    assert again == attack
+    assert same(again(seen, generator=seeded(0)), run.found)
 
 
 @pytest.mark.parametrize(
-    ("threat_model", "dtype"),
-    [("honest_but_curious", torch.float32), ("strongest", torch.float64), ("unaware", torch.float32)],
+    ("threat_model", "defence", "dtype"),
+    [
+        ("honest_but_curious", NoDefence(), torch.float32),
+        ("strongest", Pruning(0.5), torch.float64),
+        ("unaware", GaussianNoise(0.01), torch.float32),
+    ],
+    ids=["honest_but_curious", "strongest", "unaware"],
 )
-def test_images_are_pixels_of_the_right_shape_or_their_absence_is_explained(
-    attack, client, threat_model, dtype, attacked
+def test_what_comes_back_is_pixels_or_their_absence_is_explained_and_all_that_was_seen_stays_as_it_was(
+    attack, client, threat_model, defence, dtype, attacked, bits
 ):
     module, batch, mode = client
     batch = replace(batch, inputs=batch.inputs.to(dtype))
-    found = attack(attacked(module.to(dtype), batch, threat_model=threat_model, mode=mode), generator=seeded(0))
+    module = module.to(dtype).train()
+    seen = attacked(module, batch, threat_model=threat_model, defence=defence, mode=mode)
+    before, stream = bits(module, batch, seen, seen.learner.module), torch.get_rng_state()
+    found = attack(seen, generator=seeded(0))
+    assert bits(module, batch, seen, seen.learner.module) == before
+    assert torch.equal(torch.get_rng_state(), stream)
     assert isinstance(found.outcome, Outcome)
     if found.inputs is None:
         # No image: not applicable with its reason, diverged, or an attack on labels alone.
@@ -102,17 +139,15 @@ def test_images_are_pixels_of_the_right_shape_or_their_absence_is_explained(
 
 
 @pytest.mark.parametrize("field", ["num_examples", "local_update"])
-def test_a_hidden_fact_is_either_not_needed_or_missed_by_name(attack, field, client, attacked):
-    module, batch, mode = client
-    seen = attacked(module, batch, mode=mode)
-    blind = replace(seen, **{field: None})
+def test_a_hidden_fact_is_either_not_needed_or_missed_by_name(attack, field, run):
+    blind = replace(run.seen, **{field: None})
     try:
         found = attack(blind, generator=seeded(0))
     except MissingKnowledge as missing:
         message = str(missing)
     else:
         message = ""
-        assert same(found, attack(seen, generator=seeded(0)))
+        assert same(found, run.found)
     assert not message or (f"`{field}`" in message and "\n" not in message)
 
 
@@ -130,22 +165,6 @@ def test_a_matching_attack_names_each_fact_it_cannot_do_without(client, attacked
     for field in ("num_examples", "local_update", "labels"):
         with pytest.raises(MissingKnowledge, match=f"`{field}`"):
             bare(replace(seen, **{field: None}), generator=seeded(0))
-
-
-@pytest.mark.parametrize(
-    ("threat_model", "defence"), [("strongest", Pruning(0.5)), ("unaware", GaussianNoise(0.01))], ids=repr
-)
-def test_an_attack_leaves_model_observation_and_batch_bit_identical(
-    attack, client, threat_model, defence, attacked, bits
-):
-    module, batch, mode = client
-    module.train()
-    seen = attacked(module, batch, threat_model=threat_model, defence=defence, mode=mode)
-    before = bits(module, batch, seen, seen.learner.module)
-    stream = torch.get_rng_state()
-    attack(seen, generator=seeded(0))
-    assert bits(module, batch, seen, seen.learner.module) == before
-    assert torch.equal(torch.get_rng_state(), stream)
 
 
 def spoilt(seen: UpdateObservation, name: str, bad: float) -> UpdateObservation:
@@ -170,12 +189,9 @@ def test_several_local_steps_are_no_obstacle(attack, client, attacked):
     assert found.outcome is not Outcome.NON_FINITE
 
 
-def test_progress_is_reported_from_the_first_step_to_the_end(attack, client, attacked):
-    module, batch, mode = client
-    ticks: list[Tick] = []
-    found = attack(attacked(module, batch, mode=mode), generator=seeded(0), progress=ticks.append)
-    assert len(ticks) == (0 if found.loss_trace is None else len(found.loss_trace))
-    assert all(0 < tick.fraction <= 1 for tick in ticks)
+def test_progress_is_reported_from_the_first_step_to_the_end(run):
+    assert len(run.ticks) == (0 if run.found.loss_trace is None else len(run.found.loss_trace))
+    assert all(0 < tick.fraction <= 1 for tick in run.ticks)
 
 
 def test_an_attack_is_its_own_configuration(attack):
@@ -184,19 +200,3 @@ def test_an_attack_is_its_own_configuration(attack):
     assert hash(again) == hash(attack)
     with pytest.raises(FrozenInstanceError):
         setattr(attack, fields(attack)[0].name if fields(attack) else "strength", 1)
-
-
-def test_a_pickled_attack_is_the_same_attack(attack, client, attacked):
-    module, batch, mode = client
-    seen = attacked(module, batch, mode=mode)
-    again = pickle.loads(pickle.dumps(attack))  # noqa: S301
-    assert again == attack
-    assert same(again(seen, generator=seeded(0)), attack(seen, generator=seeded(0)))
-
-
-def test_a_pickled_observation_is_attacked_with_the_same_result(attack, client, attacked):
-    # A worker process receives it so.
-    module, batch, mode = client
-    seen = attacked(module, batch, threat_model="strongest", mode=mode)
-    again = pickle.loads(pickle.dumps(seen))  # noqa: S301
-    assert same(attack(again, generator=seeded(0)), attack(seen, generator=seeded(0)))
