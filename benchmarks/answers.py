@@ -13,6 +13,8 @@ from result_tables import anchor, table
 
 Results = Mapping[str, Result]
 
+CORRELATED = "identification_by_correlation"
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -37,7 +39,11 @@ class Question:
         name = _file(results, self.table)
         result = results[name]
         rows = [row for row in result["rows"] if re.search(self.shown, row["label"])]
-        plot = plots.bars([_bar(row, self.metric) for row in rows], _words(self.metric)) if len(rows) > 4 else None
+        plot = (
+            plots.bars([_bar(row, self.metric) for row in rows], readings.title_of(self.metric))
+            if len(rows) > 4
+            else None
+        )
         sentences = [
             _extent(name, result, self.metric),
             *_extremes(name, result, self.metric),
@@ -80,11 +86,11 @@ QUESTIONS = (
     Question("How does that cost grow with k?", "huang2020-figure3", "accuracy"),
     Question("Is noise of the same size cheaper than InstaHide?", "huang2020-figure4", "accuracy"),
     Question("Do encryptions of one image look alike?", "huang2020-table4", "p_together"),
-    Question("Does averaging encryptions of an image bring it back?", "huang2020-figure7", "psnr"),
+    Question("Does averaging encryptions of an image bring it back?", "huang2020-figure7", "psnr_fitted"),
     Question("Are the public images in an encoding found?", "huang2020-figure8", "hit_rate"),
     Question("Which search finds them best?", "instahide-search", "found"),
-    Question("Do encodings and their labels give the private images away?", "instahide-clustering", "identification"),
-    Question("Do they when most of what is mixed is public?", "instahide-cross", "identification"),
+    Question("Do encodings and their labels give the private images away?", "instahide-clustering", CORRELATED),
+    Question("Do they when most of what is mixed is public?", "instahide-cross", CORRELATED),
 )
 """What is asked of the tables, in the order of the page."""
 
@@ -108,10 +114,6 @@ def _file(results: Results, table: str) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
-def _words(metric: str) -> str:
-    return metric.replace("_", " ")
 
 
 def _bar(row: Result, metric: str) -> plots.Bar:
@@ -149,7 +151,7 @@ def _one(name: str, row: Result, metric: str) -> str:
     beside = [] if null is None or null["mean"] is None else [f"null {spread(null)}"]
     beside += [] if paper == "–" else [f"published {paper}"]
     beside += [f"**{remark}**" for remark in readings.remarks(name, row, metric)]
-    return f"{_words(metric)} **{spread(row['ours'][metric])}** ({', '.join([row['label'], *beside])})"
+    return f"{readings.title_of(metric)} **{spread(row['ours'][metric])}** ({', '.join([row['label'], *beside])})"
 
 
 def _pairs(result: Result, metric: str) -> Iterator[str]:
@@ -184,7 +186,7 @@ def _told(name: str, rows: Sequence[Result], metric: str) -> str:
             "–" if null is None else spread(null),
         ]
         lines.append([row["label"], *cells, "; ".join(readings.remarks(name, row, metric))])
-    return table(["row", "published", f"ours: {_words(metric)}", "null", ""], lines)
+    return table(["row", "published", f"ours: {readings.title_of(metric)}", "null", ""], lines)
 
 
 # Measurements of our own.
@@ -286,6 +288,6 @@ def page(results: Results, paper_of: Callable[[str], str]) -> tuple[str, dict[st
         if one.plot is not None:
             file = f"{anchor(one.files[0])}.svg"
             drawn[file] = one.plot
-            picture = f"\n![{_words(anchor(one.files[0]))}](results/{file})\n"
+            picture = f"\n![{anchor(one.files[0])}](results/{file})\n"
         parts.append(f'<a id="q{index}"></a>\n## {index}. {one.asked}\n\n{one.said}{picture}\n{counted}: {links}\n')
     return "\n".join([*contents, "", *parts]), drawn

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from leakgauge.catalogue import METRICS
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 OURS = ": ours"
@@ -34,7 +36,12 @@ def metrics_of(result: Result) -> list[str]:
 
 
 def higher_is_leakier(metric: str) -> bool:
-    return not metric.startswith("lpips")
+    """What the metric says of itself; what tables measure beside metrics tells more the larger it is."""
+    return METRICS[metric].higher_is_leakier if metric in METRICS else True
+
+
+def title_of(metric: str) -> str:
+    return METRICS[metric].title if metric in METRICS else metric.replace("_", " ")
 
 
 def at_null(row: Result, metric: str) -> bool:
