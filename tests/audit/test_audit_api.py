@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy, one_hot
 import leakgauge
 from leakgauge import AuditResult, Batch, FedAvg, Outcome, Verdict
 from leakgauge.attacks.analytic import LinearLayer
-from leakgauge.audit import run
 from leakgauge.audit.api import DEFAULT_DEFENCES
+from leakgauge.audit.executors import in_process
 from leakgauge.audit.store import FolderStore
 from leakgauge.defences import Clipping
 from leakgauge.errors import InvalidCase, InvalidFile
@@ -194,7 +194,7 @@ def test_results_are_kept_in_a_folder_and_a_second_call_resumes(
     def never(*_: Any) -> None:
         raise AssertionError("a finished case was run again")
 
-    monkeypatch.setattr(run, "run_case", never)
+    monkeypatch.setattr(in_process, "run_case", never)
     second = audit(out=tmp_path / "out")
     assert json.dumps(second.to_json()) == json.dumps(first.to_json())
     with pytest.raises(AssertionError, match="run again"):
@@ -269,7 +269,7 @@ def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
 
 def test_an_interrupted_audit_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    original = run.run_case
+    original = in_process.run_case
 
     def interrupted(*arguments: Any) -> Any:
         nonlocal calls
@@ -278,7 +278,7 @@ def test_an_interrupted_audit_keeps_what_was_finished(tmp_path: Path, monkeypatc
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(run, "run_case", interrupted)
+    monkeypatch.setattr(in_process, "run_case", interrupted)
     options: dict[str, Any] = {"defences": ["none", "clipping:max_norm=1"], "out": tmp_path / "out"}
     partial = audit(**options)
     assert not partial.complete
@@ -294,7 +294,7 @@ def test_an_audit_interrupted_before_its_first_result_is_interrupted(monkeypatch
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run, "run_case", interrupted)
+    monkeypatch.setattr(in_process, "run_case", interrupted)
     with pytest.raises(KeyboardInterrupt):
         audit()
 

@@ -32,10 +32,10 @@ from leakgauge.attacks.matching.loss import RowsLoss
 from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.audit.api import build_attack, chosen_budget, execute
 from leakgauge.audit.case import Case
+from leakgauge.audit.executors import InProcess
 from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.plan import Plan
 from leakgauge.audit.record import Record
-from leakgauge.audit.run import run_cases
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase
@@ -213,7 +213,7 @@ def stop_at(step: int, how: type[BaseException]) -> Progress:
 
 
 def run(case: Case, store: Any, progress: Progress = silent, every: float = math.inf) -> Record:
-    (record,) = run_cases([case], METRICS, store, lambda index, case: progress, every)
+    (record,) = InProcess().run([case], METRICS, store, lambda index, case, slot=0: progress, every)
     return record
 
 

@@ -9,6 +9,7 @@ import torch
 
 from leakgauge.audit.inversion import Inversion, prepare_inversion
 from leakgauge.models import ConvNet, build
+from leakgauge.protocol.facts import Subject
 from leakgauge.protocol.recording import RecordedRound, write_round
 
 
@@ -21,8 +22,8 @@ def test_a_recorded_client_in_train_mode_is_described_and_repeated_in_train_mode
     truth = tmp_path / "truth.npz"
     np.savez(truth, images=np.zeros((2, 3, 9, 9), np.float32), labels=np.array([0, 1]))
     case, null = prepare_inversion(Inversion(str(path), "any:model", truth=str(truth))).cases
-    (line,) = (fact for fact in case.ledger if fact.name == "BatchNorm statistics")
+    (line,) = (fact for fact in case.ledger if fact.subject is Subject.BATCH_NORM)
     assert not line.disclosed
     assert line.detail.startswith("proxy")
-    assert null.source.federation.learner.mode == "train"
+    assert null.source.client.federation.learner.mode == "train"
     assert null.source.observe().learner.mode == "eval"  # what proxy access leaves the attacker with

@@ -32,14 +32,14 @@ from leakgauge.errors import InvalidCase
 from leakgauge.metrics import expected_guess
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol import learner_and_state
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Batch, Outcome, Reconstruction
 
 SHAPE, CLASSES = (1, 6, 6), 5
 LABELS = torch.tensor([3, 0, 3, 4])
 COUNTS = (1, 0, 0, 2, 1)
-HIDDEN = (Fact("labels", False, "hidden"),)
-GIVEN = (Fact("labels", True, "given"),)
+HIDDEN = (Fact(Subject.LABELS, False, "hidden"),)
+GIVEN = (Fact(Subject.LABELS, True, "given"),)
 
 
 def model() -> nn.Module:

@@ -19,6 +19,7 @@ from leakgauge.defences import NoDefence
 from leakgauge.metrics import PSNR
 from leakgauge.models import MLP, Compact, ResNet, build
 from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.protocol.learner import Tampering
 from leakgauge.report.words import headline
 from leakgauge.types import Outcome
@@ -42,13 +43,13 @@ def test_client_and_null_get_the_tampered_model_and_honest_attacks_do_not(one_ro
     attacks = {"honest": LinearLayer(), "front": FrontLayer(bins=8), "beside": ConcatenatedInput()}
     federation, cases = cases_of(build(Compact(width=3), SHAPE, 5, seed=0), [one_round], attacks)
     for case in cases:
-        sent = case.source.federation
+        sent = case.source.client.federation
         if case.attack_name == "honest":
             assert sent is federation
         else:
             assert sent.learner.tampering == Tampering(case.attack)
     assert {case.null for case in cases if case.attack_name == "front"} == {False, True}
-    front = [case.source.federation for case in cases if case.attack_name == "front"]
+    front = [case.source.client.federation for case in cases if case.attack_name == "front"]
     assert all(one is front[0] for one in front)
 
 
@@ -59,10 +60,10 @@ def test_the_ledger_of_a_malicious_case_names_its_server_first_and_an_honest_one
     for case in cases:
         if case.attack_name == "linear_layer":
             assert case.ledger == honest
-            assert all(fact.name != "server" for fact in case.ledger)
+            assert all(fact.subject is not Subject.MALICIOUS_SERVER for fact in case.ledger)
         else:
-            said = "MALICIOUS: front_layer puts a linear layer in front of the model"
-            assert case.ledger == (("server", True, said), *honest)
+            said = "front_layer puts a linear layer in front of the model"
+            assert case.ledger == (Fact(Subject.MALICIOUS_SERVER, True, said), *honest)
 
 
 def test_the_truth_comes_back_in_the_real_case_and_not_in_its_null(one_round):
@@ -94,7 +95,7 @@ def test_every_server_is_in_the_catalogue_and_none_is_a_default():
 def test_a_plan_runs_a_malicious_attack_by_name():
     plan = Plan(batch_size=3, attacks=("front_layer",), defences=("none",), train_steps=0, distractors=5)
     real, null = prepare(plan).cases
-    assert real.ledger[0].detail.startswith("MALICIOUS: front_layer")
+    assert real.ledger[0].words.startswith("MALICIOUS: front_layer")
     assert null.ledger == real.ledger
     assert real.key != null.key
     assert max(run_case(real, {"psnr": PSNR()}).scores["psnr"]) > 100
@@ -111,7 +112,10 @@ def test_the_report_of_an_audit_says_which_numbers_are_of_a_malicious_server(one
         distractors=9,
         out=tmp_path / "audit",
     )
-    servers = {row.attack: [fact.detail for fact in row.assumptions if fact.name == "server"] for row in result.rows}
+    servers = {
+        row.attack: [fact.words for fact in row.assumptions if fact.subject is Subject.MALICIOUS_SERVER]
+        for row in result.rows
+    }
     assert servers == {
         "linear_layer": [],
         "front_layer": ["MALICIOUS: front_layer puts a linear layer in front of the model"],

@@ -13,9 +13,10 @@ from audit_support import *  # noqa: F403
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit import plan as planning
 from leakgauge.audit.api import build_attack
-from leakgauge.audit.case import Case, SimulatedUpdate
+from leakgauge.audit.case import Case
 from leakgauge.audit.grid import draw_crowd
 from leakgauge.audit.plan import Plan, Prepared, plan_of, prepare
+from leakgauge.audit.sources import SimulatedUpdate
 from leakgauge.config import from_mapping
 from leakgauge.data import Digits, Photos
 from leakgauge.errors import InvalidCase
@@ -40,7 +41,7 @@ def prepared() -> Prepared:
 
 def private(case: Case) -> torch.Tensor:
     assert isinstance(case.source, SimulatedUpdate)
-    return case.source.batch.inputs
+    return case.source.client.batch.inputs
 
 
 def overlap(left: torch.Tensor, right: torch.Tensor) -> int:
@@ -99,7 +100,7 @@ def test_another_seed_draws_other_victims_and_another_model() -> None:
     def weight(prepared: Prepared) -> torch.Tensor:
         source = prepared.cases[0].source
         assert isinstance(source, SimulatedUpdate)
-        return next(iter(source.federation.state.params.values()))
+        return next(iter(source.client.federation.state.params.values()))
 
     assert torch.equal(weight(one), weight(same))
     assert not torch.equal(weight(one), weight(other))

@@ -18,10 +18,12 @@ from torch.nn.functional import cross_entropy, multi_margin_loss
 from leakgauge import THREAT_MODELS, FedSGD, UpdateObservation, Verdict
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.audit.api import execute
-from leakgauge.audit.case import Case, RecordedUpdate
+from leakgauge.audit.case import Case
+from leakgauge.audit.executors import InProcess
 from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.record import Pictures, Record
-from leakgauge.audit.run import recall, run_case, run_cases
+from leakgauge.audit.run import recall, run_case
+from leakgauge.audit.sources import RecordedUpdate
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.catalogue import standard_metrics
 from leakgauge.config import build_defence
@@ -257,15 +259,15 @@ def test_without_a_truth_nothing_is_scored_and_the_images_are_kept() -> None:
 def test_finished_cases_are_not_run_again() -> None:
     spy, store = Spy(), MemoryStore()
     planned = cases(spy)
-    first = list(run_cases(planned, METRICS, store))
-    assert list(run_cases(planned, METRICS, store)) == first
+    first = list(InProcess().run(planned, METRICS, store))
+    assert list(InProcess().run(planned, METRICS, store)) == first
     assert len(spy.given) == 2
 
 
 def test_each_result_is_kept_before_the_next_case_begins() -> None:
     store = MemoryStore()
     planned = cases(Spy())
-    stream = run_cases(planned, METRICS, store)
+    stream = InProcess().run(planned, METRICS, store)
     next(stream)
     assert store.get(planned[0].key) is not None
     assert store.get(planned[1].key) is None

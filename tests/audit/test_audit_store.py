@@ -19,7 +19,7 @@ from leakgauge.audit.api import load_result
 from leakgauge.audit.record import Pictures
 from leakgauge.audit.store import FolderStore, MemoryStore, check_reachable
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Outcome
 
 AWKWARD = (0.1 + 0.2, 5e-324, -0.0, 1.7976931348623157e308, math.nan, 1 / 3)
@@ -61,7 +61,7 @@ def test_a_record_returns_from_disk_bit_for_bit(tmp_path: Path, make_record: Mak
         scores={"psnr": AWKWARD, "ssim": (math.nan,) * 6},
         chance=math.nan,
         facts={"loss": 1e-17, "steps": 3, "route": "auto"},
-        ledger=(Fact("labels", True, "given"), Fact("defence", False, "hidden")),
+        ledger=(Fact(Subject.LABELS, True, "given"), Fact(Subject.DEFENCE, False, "hidden")),
         pictures=Pictures(images, images.double() / 3, torch.tensor([1.0, torch.nan, 0.1])),
     )
     FolderStore.create(tmp_path / "out").put(record)

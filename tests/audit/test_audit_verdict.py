@@ -13,7 +13,7 @@ from leakgauge.audit.verdict import Verdict, judge
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import Summary
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Outcome
 
 NAN = math.nan
@@ -219,7 +219,7 @@ def test_the_json_of_a_result_holds_every_number_and_no_nan(make_record: MakeRec
     record = make_record(
         scores={"psnr": (20.0,), "ssim": (NAN,), "identification": (1.0,)},
         facts={"loss": NAN, "layer": "head"},
-        ledger=(Fact("labels", True, "given"),),
+        ledger=(Fact(Subject.LABELS, True, "given"),),
     )
     audit = summarise_records([record], {"seed": 7})
     text = json.dumps(audit.to_json(), allow_nan=False)

@@ -20,7 +20,7 @@ import torch
 
 import leakgauge
 from leakgauge import Federation, FedSGD, RecordedRound, learner_and_state, simulate_round
-from leakgauge.audit import run
+from leakgauge.audit.executors import in_process
 from leakgauge.defences import NoDefence
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
@@ -151,13 +151,13 @@ def process() -> Iterator[Process]:
 def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cases that were attacked rather than read from the store, by defence, attack and whether they are nulls."""
     runs: list[str] = []
-    original = run.run_case
+    original = in_process.run_case
 
     def counted(case: Any, *rest: Any) -> Any:
         runs.append(f"{case.defence} {case.attack_name} {'null' if case.null else 'real'}")
         return original(case, *rest)
 
-    monkeypatch.setattr(run, "run_case", counted)
+    monkeypatch.setattr(in_process, "run_case", counted)
     return runs
 
 

@@ -15,7 +15,8 @@ from cli_support import *  # noqa: F403
 from cli_support import Command, Process, Words
 
 from leakgauge import write_round
-from leakgauge.audit import plan, run
+from leakgauge.audit import plan
+from leakgauge.audit.executors import in_process
 
 ALL = ["none linear_layer", "none idlg_labels", "pruning:keep=0.1 linear_layer", "pruning:keep=0.1 idlg_labels"]
 """The rows of an audit of two defences and two attacks, in the order they run."""
@@ -28,7 +29,7 @@ def words(small: Words) -> Words:
 
 def interrupt_after(finished: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Ctrl-C in the middle of the next case; the function returned lets go."""
-    original, left = run.run_case, finished
+    original, left = in_process.run_case, finished
 
     def interrupted(*arguments: Any) -> Any:
         nonlocal left
@@ -37,8 +38,8 @@ def interrupt_after(finished: int, monkeypatch: pytest.MonkeyPatch) -> Callable[
         left -= 1
         return original(*arguments)
 
-    monkeypatch.setattr(run, "run_case", interrupted)
-    return lambda: monkeypatch.setattr(run, "run_case", original)
+    monkeypatch.setattr(in_process, "run_case", interrupted)
+    return lambda: monkeypatch.setattr(in_process, "run_case", original)
 
 
 @pytest.mark.parametrize("finished", [1, 3, 7])

@@ -17,6 +17,7 @@ from leakgauge.files import write_tensors
 from leakgauge.models import Compact, ConvNet, build
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD, Transformed, learner_and_state
 from leakgauge.protocol.encoding import Encoding, stacked
+from leakgauge.protocol.facts import Subject
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
@@ -199,7 +200,9 @@ def test_the_mixing_leaves_the_client_only_if_the_threat_model_says_so(name, dis
         if not tensor.is_meta and any(torch.equal(tensor, secret) for secret in expected[:2])
     }
     assert paths == ({"mixing.0", "mixing.1"} if disclosed else set())
-    (line,) = [fact for fact in threat_model.ledger(learner, client=MixUp(3)(FedSGD())) if fact.name == "mixing"]
+    (line,) = [
+        fact for fact in threat_model.ledger(learner, client=MixUp(3)(FedSGD())) if fact.subject is Subject.MIXING
+    ]
     assert line.disclosed is disclosed
     assert ("upper bound" in line.detail) is disclosed
 

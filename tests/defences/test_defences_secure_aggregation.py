@@ -10,6 +10,7 @@ from leakgauge.defences import Clipping, GaussianNoise, SecureAggregation, chain
 from leakgauge.errors import InvalidCase
 from leakgauge.models import Compact, ConvNet, build
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD, learner_and_state
+from leakgauge.protocol.facts import Subject
 from leakgauge.randomness import seeded
 
 SHAPE = (3, 9, 9)
@@ -60,7 +61,9 @@ def test_the_ledger_says_that_no_update_is_seen_alone():
     threat_model = THREAT_MODELS["informed"]
 
     def update(client):
-        return next(fact.detail for fact in threat_model.ledger(learner, client=client) if fact.name == "update")
+        return next(
+            fact.detail for fact in threat_model.ledger(learner, client=client) if fact.subject is Subject.UPDATE
+        )
 
     assert "alone, not an aggregate" in update(None)
     assert "alone, not an aggregate" in update(Clipping()(FedSGD()))

@@ -17,11 +17,12 @@ from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP, build
 from leakgauge.protocol import simulate_round
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 SHAPE = (3, 8, 8)
-FACT = ("auxiliary data", True, "labelled images of the same kind, none of them private")
+FACT = Fact(Subject.AUXILIARY, True, "labelled images of the same kind, none of them private")
 HOLDS = {name for name, model in THREAT_MODELS.items() if model.auxiliary}
 
 
@@ -49,7 +50,7 @@ def test_auxiliary_images_reach_only_an_attacker_who_is_said_to_hold_some(name, 
 @pytest.mark.parametrize("name", THREAT_MODELS)
 def test_the_ledger_has_a_line_for_them_where_they_are_held(name):
     learner, _ = learner_and_state(module())
-    lines = [fact for fact in THREAT_MODELS[name].ledger(learner) if fact.name == "auxiliary data"]
+    lines = [fact for fact in THREAT_MODELS[name].ledger(learner) if fact.subject is Subject.AUXILIARY]
     assert lines == ([FACT] if name in HOLDS else [])
 
 
@@ -72,7 +73,7 @@ def test_the_update_does_not_depend_on_them(examples, bits):
 def test_nothing_of_the_private_batch_is_in_what_a_plan_gives_the_attacker():
     plan = Plan(model="mlp", attacks=("llg:source=auxiliary",), defences=("none",), threat_model="auxiliary")
     for case in prepare(plan).cases:
-        auxiliary, private = case.source.observe().auxiliary, (case.source.batch, case.truth)
+        auxiliary, private = case.source.observe().auxiliary, (case.source.client.batch, case.truth)
         assert len(auxiliary) == 500
         assert FACT in case.ledger
         for image in torch.cat([batch.inputs for batch in private]):

@@ -24,6 +24,7 @@ from leakgauge.protocol import (
     known,
     learner_and_state,
 )
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.protocol.validation import check_batch
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
@@ -217,7 +218,7 @@ def test_the_ledger_knows_models_and_clients_without_batch_statistics(access):
     threat_model = dataclasses.replace(THREAT_MODELS["informed"], batch_norm=access)
     bare, _ = learner_and_state(build(Compact(width=3), SHAPE, 5, seed=0), mode="train")
     still, _ = learner_and_state(build(ConvNet(width=2), SHAPE, 5, seed=0), mode="eval")
-    assert threat_model.ledger(bare)[-1] == ("BatchNorm statistics", False, "the model has none")
+    assert threat_model.ledger(bare)[-1] == Fact(Subject.BATCH_NORM, False, "the model has none")
     assert threat_model.ledger(still)[-1].disclosed
     assert "running statistics the server sent" in threat_model.ledger(still)[-1].detail
 

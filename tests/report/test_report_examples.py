@@ -15,7 +15,7 @@ from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.result import AuditResult, summarise_records
 from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import expected_guess
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Outcome
 
 PLAN = {
@@ -65,8 +65,8 @@ def record(defence: str = "none", hits: int | None = 8, size: int = 8, **changes
         chance=math.nan if hits is None else 0.05,
         facts={"route": "DoubleBackward", "steps": 400, "loss": 0.041088},
         ledger=(
-            Fact("labels", False, "hidden; the attack has to restore them"),
-            Fact("defence", True, f"{defence}: known to the attacker"),
+            Fact(Subject.LABELS, False, "hidden; the attack has to restore them"),
+            Fact(Subject.DEFENCE, True, "known to the attacker", about=defence),
         ),
         seconds=12.5,
         environment={"leakgauge": "1.2.3", "torch": "2.13.0"},

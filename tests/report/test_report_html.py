@@ -16,7 +16,7 @@ from leakgauge.audit.record import Pictures
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
 from leakgauge.config import from_mapping
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.report.audit_page import render, write_report
 from leakgauge.report.pictures import data_uri
 from leakgauge.types import Outcome
@@ -162,7 +162,7 @@ def test_metrics_without_weights_are_not_measured_beside_metrics_that_are() -> N
 
 
 def test_labels_that_were_given_are_not_shown_as_recovered() -> None:
-    case = record(scores={"label_recall": (1.0,) * 8}, ledger=(Fact("labels", True, "given"),))
+    case = record(scores={"label_recall": (1.0,) * 8}, ledger=(Fact(Subject.LABELS, True, "given"),))
     page = Page(render(audit_of([case]))).text
     assert "given to the attacker" in page
     assert "8 of 8" not in page
@@ -180,7 +180,7 @@ def test_what_a_user_wrote_is_escaped_wherever_it_appears() -> None:
         attack_repr=ATTACK,
         reason=ATTACK,
         facts={ATTACK: ATTACK},
-        ledger=(Fact(ATTACK, True, ATTACK),),
+        ledger=(Fact(Subject.DEFENCE, True, ATTACK, ATTACK),),
         environment={ATTACK: ATTACK},
         scores={ATTACK: (1.0,) * 8},
     )
@@ -215,7 +215,7 @@ def test_assumptions_that_differ_only_by_the_name_of_the_defence_are_one_list() 
 
 
 def test_assumptions_that_differ_are_listed_for_each_defence() -> None:
-    other = (Fact("labels", True, "given"),)
+    other = (Fact(Subject.LABELS, True, "given"),)
     page = render(audit_of([record(), record("pruning", ledger=other)]))
     assert page.count('<ul class="ledger">') == 2
     assert "<strong>Pruning</strong>" in page

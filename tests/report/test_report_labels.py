@@ -14,14 +14,14 @@ from test_report_html import Page
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.report.audit_page import render
 from leakgauge.report.charts import MOST_CLASSES, chart, figures
 from leakgauge.report.console import label_tables, table
 from leakgauge.report.words import headline
 
 ALL, NONE = (4, 0, 3, 1), (0, 8, 0, 0)
-GIVEN = (Fact("labels", True, "given"),)
+GIVEN = (Fact(Subject.LABELS, True, "given"),)
 # Of four classes with 4, 0, 3 and 1 of 8 examples: E min(4, X) + E min(3, X) + E min(1, X) for X ~ Bin(8, 1/4).
 GUESS = "4.7"
 

@@ -19,7 +19,7 @@ from PIL import Image
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import inverting_gradients
-from leakgauge.audit import run as audit_run
+from leakgauge.audit.executors import in_process
 from leakgauge.data import Cifar10
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.models import MLP
@@ -61,7 +61,7 @@ def options(tmp_path: Path) -> Options:
 @pytest.fixture
 def no_attacks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], None]]:
     """``no_attacks(n)``: Ctrl-C after n more attacks; what it returns lets go."""
-    original = audit_run.run_case
+    original = in_process.run_case
 
     def limit(left: int) -> Callable[[], None]:
         def limited(*arguments: Any) -> Any:
@@ -71,8 +71,8 @@ def no_attacks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], 
             left -= 1
             return original(*arguments)
 
-        monkeypatch.setattr(audit_run, "run_case", limited)
-        return lambda: monkeypatch.setattr(audit_run, "run_case", original)
+        monkeypatch.setattr(in_process, "run_case", limited)
+        return lambda: monkeypatch.setattr(in_process, "run_case", original)
 
     return limit
 

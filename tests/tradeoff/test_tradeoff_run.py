@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from leakgauge.audit import run as audit_run
+from leakgauge.audit.executors import in_process
 from leakgauge.config import build_defence, from_mapping
 from leakgauge.errors import InvalidCase
 from leakgauge.tradeoff import TradeoffPlan, tradeoff
@@ -98,7 +98,7 @@ def test_a_defence_that_no_client_can_run_is_refused_and_the_others_are_measured
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """``[n]``: Ctrl-C in the midst of the attack after the next n; ``[]``: none."""
     left: list[int] = []
-    original = audit_run.run_case
+    original = in_process.run_case
 
     def counted(*arguments: Any) -> Any:
         if left and left[0] == 0:
@@ -107,7 +107,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             left[0] -= 1
         return original(*arguments)
 
-    monkeypatch.setattr(audit_run, "run_case", counted)
+    monkeypatch.setattr(in_process, "run_case", counted)
     return left
 
 

@@ -14,12 +14,12 @@ from torch.nn.functional import cross_entropy
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
 from leakgauge.audit.case import Case
+from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.result import AuditResult, summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, ProgressOf, recall, unwatched
 from leakgauge.audit.store import FolderStore, MemoryStore
-from leakgauge.audit.workers import Jobs
 from leakgauge.catalogue import ATTACKS, standard_metrics
 from leakgauge.config import build, build_defence
 from leakgauge.data import reference_images
@@ -112,11 +112,11 @@ def execute(
     out: Path | None,
     progress_of: ProgressOf = unwatched,
     snapshot_every: float = SNAPSHOT_EVERY,
-    jobs: Jobs = Jobs(),
+    executor: Executor = InProcess(),
 ) -> AuditResult:
     """Run the cases and keep what finishes, in ``out`` if given; interrupted, the finished part is still reported."""
     with suitable_threads(max(case.source.num_parameters for case in cases)):
-        return _execute(cases, metrics, description, out, progress_of, snapshot_every, jobs)
+        return _execute(cases, metrics, description, out, progress_of, snapshot_every, executor)
 
 
 def _execute(
@@ -126,7 +126,7 @@ def _execute(
     out: Path | None,
     progress_of: ProgressOf,
     snapshot_every: float,
-    jobs: Jobs,
+    executor: Executor,
 ) -> AuditResult:
     keys = [case.key for case in cases]  # first, as this runs each client once: what fails there leaves no folder
     store = MemoryStore() if out is None else FolderStore.create(out)
@@ -135,7 +135,7 @@ def _execute(
     records = []
     complete = True
     try:
-        for record in jobs.run(cases, metrics, store, progress_of, snapshot_every):
+        for record in executor.run(cases, metrics, store, progress_of, snapshot_every):
             records.append(record)
     except KeyboardInterrupt:
         # From the store: the interruption may have come between keeping a result and handing it over.

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.malicious import MaliciousAttack
-from leakgauge.audit.case import Case, SimulatedUpdate
+from leakgauge.audit.case import Case
+from leakgauge.audit.sources import SimulatedClient, SimulatedUpdate
+from leakgauge.audit.sources.simulated import UpdateMemory
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.round import Federation
@@ -32,6 +34,10 @@ class Round:
     distractors: Tensor | None
     others: Batch | None = None
 
+    def batch(self, null: bool) -> Batch:
+        """What the client computes its update on."""
+        return replace(self.decoy if null else self.truth, others=self.others)
+
 
 def grid(
     federation: Federation,
@@ -50,9 +56,20 @@ def grid(
         check_batch(federation.learner, federation.state, one.truth, federation.space)
         check_loss(federation.learner, federation.state, one.truth)
     space = federation.space or ImageSpace.of(rounds[0].truth.inputs)
-    # What a malicious server sends instead; the real case and its null share it.
-    sent = {
-        name: attack.tamper(federation, space) if isinstance(attack, MaliciousAttack) else federation
+    memory = UpdateMemory()
+
+    def clients_of(server: Federation) -> dict[tuple[str, int, bool], SimulatedClient]:
+        return {
+            (name, number, null): SimulatedClient(server, one.batch(null), defence, seed, number, memory)
+            for name, defence in defences.items()
+            for number, one in enumerate(rounds)
+            for null in (False, True)
+        }
+
+    honest = clients_of(federation)
+    clients = {
+        # What a malicious server sends instead; the real case and its null share it.
+        name: clients_of(attack.tamper(federation, space)) if isinstance(attack, MaliciousAttack) else honest
         for name, attack in attacks.items()
     }
     if auxiliary is None:  # an attacker who is to hold images holds none where none are given, and the ledger says so
@@ -65,15 +82,7 @@ def grid(
             attack_name=attack_name,
             attack=attack,
             null=null,
-            source=SimulatedUpdate(
-                sent[attack_name],
-                replace(one.decoy if null else one.truth, others=one.others),
-                defence,
-                known[attack_name],
-                seed=seed,
-                round=number,
-                auxiliary=auxiliary,
-            ),
+            source=SimulatedUpdate(clients[attack_name][defence_name, number, null], known[attack_name], auxiliary),
             truth=one.truth,
             distractors=one.distractors,
             ledger=known[attack_name].ledger(

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Outcome
 
 
@@ -57,7 +57,7 @@ class Record:
     def to_json(self) -> str:
         """Everything but the pictures, which are tensors."""
         values = {name: value for name, value in vars(self).items() if name != "pictures"}
-        values |= {"outcome": self.outcome.name, "ledger": [list(fact) for fact in self.ledger]}
+        values |= {"outcome": self.outcome.name, "ledger": [_line(fact) for fact in self.ledger]}
         values["scores"] = {name: [_plain(score) for score in scores] for name, scores in self.scores.items()}
         values["chance"] = _plain(self.chance)
         for name in ("facts", "label_guess"):
@@ -68,7 +68,7 @@ class Record:
     def from_json(cls, text: str, pictures: Pictures) -> Record:
         values = json.loads(text)
         values["outcome"] = Outcome[values["outcome"]]
-        values["ledger"] = tuple(Fact(*fact) for fact in values["ledger"])
+        values["ledger"] = tuple(Fact(Subject[name], *rest) for name, *rest in values["ledger"])
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
         values["chance"] = _number(values["chance"])
         for name in ("facts", "label_guess"):
@@ -76,6 +76,10 @@ class Record:
         for name in ("true_counts", "restored_counts"):  # not in the records of earlier versions
             values[name] = None if values.get(name) is None else tuple(values[name])
         return cls(**values, pictures=pictures)
+
+
+def _line(fact: Fact) -> list[object]:
+    return [fact.subject.name, fact.disclosed, fact.detail, fact.about]
 
 
 def _plain(value: object) -> object:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.audit.case import Case, RecordedUpdate, SimulatedUpdate
+from leakgauge.audit.case import Case
+from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
 from leakgauge.catalogue import LOCAL_UPDATES
 from leakgauge.config import build, build_defence
 from leakgauge.data import read_batch
@@ -84,15 +85,14 @@ class OpenRound:
         seen, recorded = self.observation, self.recorded
         classes = seen.learner.num_classes(seen.state, seen.probe)
         decoy = Batch(unrelated.to(seen.state.dtype), torch.randint(classes, (len(unrelated),), generator=generator))
-        null = SimulatedUpdate(
+        client = SimulatedClient(
             Federation(seen.learner.in_mode(recorded.mode), seen.state, self.plain),
             decoy,
             build_defence(recorded.defence or "none"),
-            self.threat_model,
             seed=case.seed,
             round=case.round,
         )
-        return [scored, replace(scored, null=True, source=null)]
+        return [scored, replace(scored, null=True, source=SimulatedUpdate(client, self.threat_model))]
 
     def truth(self, path: Path) -> Batch:
         """The private batch in an .npz, after making sure that it can be the one of this round."""

@@ -20,7 +20,7 @@ from leakgauge.metrics import PSNR, SSIM, Comparison
 from leakgauge.metrics.public_found import hit_members
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact, Subject
 
 _NO_AUXILIARY = "none: clustering then takes what looks more like a photograph, and all images may be negatives"
 
@@ -90,14 +90,14 @@ def ledger_of(observation: EncodingObservation, alignment: str = "") -> tuple[Fa
     mask = "masked" if seen.signed else "not masked"
     mixed = f"k = {seen.k} images in each, {seen.private_per_encoding} of them private"
     return (
-        Fact("Encodings", True, f"{len(seen.encoded)} of shape {shape}, {mixed}, {mask}"),
-        Fact("Labels of encodings", True, "the coefficients of the private images, by class"),
-        _told("Number of private images", seen.num_private, "read from the labels if needed"),
-        _told("Images of each class", counts, "read from the labels if needed"),
-        _told("Public images", None if seen.public is None else len(seen.public), "none"),
-        _told("Images of the same kind", None if seen.auxiliary is None else len(seen.auxiliary), _NO_AUXILIARY),
-        Fact("Alignment", True, alignment),
-        Fact("Keys", False, "neither masks and coefficients nor which images are mixed"),
+        Fact(Subject.ENCODINGS, True, f"{len(seen.encoded)} of shape {shape}, {mixed}, {mask}"),
+        Fact(Subject.ENCODING_LABELS, True, "the coefficients of the private images, by class"),
+        _told(Subject.NUM_PRIVATE, seen.num_private, "read from the labels if needed"),
+        _told(Subject.CLASS_COUNTS, counts, "read from the labels if needed"),
+        _told(Subject.PUBLIC_IMAGES, None if seen.public is None else len(seen.public), "none"),
+        _told(Subject.SIMILAR_IMAGES, None if seen.auxiliary is None else len(seen.auxiliary), _NO_AUXILIARY),
+        Fact(Subject.ALIGNMENT, True, alignment),
+        Fact(Subject.KEYS, False, "neither masks and coefficients nor which images are mixed"),
     )
 
 
@@ -137,8 +137,8 @@ def originals_beside(recovered: Recovered, observation: EncodingObservation, sec
     return beside
 
 
-def _told(name: str, value: object, otherwise: str) -> Fact:
-    return Fact(name, value is not None, otherwise if value is None else f"given: {value}")
+def _told(subject: Subject, value: object, otherwise: str) -> Fact:
+    return Fact(subject, value is not None, otherwise if value is None else f"given: {value}")
 
 
 def _pairs(images: Tensor, originals: Tensor) -> Comparison:

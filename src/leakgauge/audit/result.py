@@ -16,7 +16,7 @@ from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
 from leakgauge.files import finite
 from leakgauge.metrics import PSNR, Identification, Kind, LabelRecall, Metric, Summary, summarise
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Outcome
 from leakgauge.version import VERSION
 
@@ -60,8 +60,8 @@ class Finding:
     @property
     def malicious_server(self) -> str | None:
         """What the server did to the model, if it did not send the one it should."""
-        details = (fact.detail for fact in self.assumptions if fact.name == "server")
-        return next((detail.removeprefix("MALICIOUS: ") for detail in details), None)
+        said = (fact.detail for fact in self.assumptions if fact.subject is Subject.MALICIOUS_SERVER)
+        return next(said, None)
 
     @property
     def labels_given(self) -> bool:
@@ -102,7 +102,7 @@ class Finding:
             "verdict": self.verdict.value,
             "outcome": self.outcome.name.lower(),
             "reason": self.reason,
-            "assumptions": [fact._asdict() for fact in self.assumptions],
+            "assumptions": [fact.to_dict() for fact in self.assumptions],
             "facts": {name: finite(value) for name, value in self.facts.items()},
             "seconds": round(self.seconds, 3),
         }
@@ -215,7 +215,7 @@ def _verdict(identified: Measurement | None, chance: float) -> Verdict:
 
 
 def labels_given(ledger: Sequence[Fact]) -> bool:
-    return any(fact.name == "labels" and fact.disclosed for fact in ledger)
+    return any(fact.subject is Subject.LABELS and fact.disclosed for fact in ledger)
 
 
 def _measure(metric: Metric, records: Sequence[Record], nulls: Sequence[Record]) -> Measurement:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from leakgauge.errors import MissingKnowledge, UnsupportedModel
 from leakgauge.fingerprint import environment
 from leakgauge.metrics import Comparison, Identification, Metric, align, class_counts, expected_guess
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction
 
@@ -56,20 +55,20 @@ def run_case(
     except UnsupportedModel as unsupported:
         reconstruction = Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": str(unsupported)})
     seconds = before + time.perf_counter() - started
-    num_classes = observation.learner.num_classes(observation.state, observation.probe)
-    comparison = _compared(case, reconstruction, num_classes)
-    true_counts = _counted(None if case.truth is None else case.truth.labels, num_classes)
-    restored_counts = _counted(reconstruction.labels, num_classes)
+    num_classes = case.source.num_classes()
+    comparison = _compare(case, reconstruction, num_classes)
+    true_counts = _count(None if case.truth is None else case.truth.labels, num_classes)
+    restored_counts = _count(reconstruction.labels, num_classes)
     return Record(
         key=case.key,
         round=case.round,
         defence=case.defence,
-        defence_repr=repr(observation.local_update),
+        defence_repr=case.source.description(),
         attack=case.attack_name,
         attack_repr=repr(case.attack),
         null=case.null,
         seed=case.seed,
-        batch_size=len(case.truth) if case.truth is not None else observation.num_examples,
+        batch_size=len(case.truth) if case.truth is not None else case.source.num_examples(),
         outcome=reconstruction.outcome,
         reason=str(reconstruction.facts.get("reason", reconstruction.outcome.value)),
         scores={} if comparison is None else score(comparison, metrics),
@@ -87,7 +86,7 @@ def run_case(
 
 
 def _attack(
-    case: Case, observation: UpdateObservation, progress: Progress, store: Store, snapshot_every: float
+    case: Case, observation: Any, progress: Progress, store: Store, snapshot_every: float
 ) -> tuple[Reconstruction, float]:
     # Real case and null share the start, so that they differ by the update and nothing else.
     stream = ("attack", case.round)
@@ -103,7 +102,7 @@ def _attack(
     )
 
 
-def _compared(case: Case, reconstruction: Reconstruction, num_classes: int) -> Comparison | None:
+def _compare(case: Case, reconstruction: Reconstruction, num_classes: int) -> Comparison | None:
     if case.truth is None:
         return None
     if case.labels_only:
@@ -113,30 +112,13 @@ def _compared(case: Case, reconstruction: Reconstruction, num_classes: int) -> C
     return align(reconstruction, case.truth, case.distractors, num_classes)
 
 
-def _counted(labels: Tensor | None, num_classes: int) -> tuple[int, ...] | None:
+def _count(labels: Tensor | None, num_classes: int) -> tuple[int, ...] | None:
     return None if labels is None else tuple(class_counts(labels.detach().cpu(), num_classes).tolist())
 
 
 def score(comparison: Comparison, metrics: Metrics) -> dict[str, tuple[float, ...]]:
     """One score per private example, or per batch, and metric; NaN where a metric is not measured."""
     return {name: tuple(metric(comparison).tolist()) for name, metric in metrics.items()}
-
-
-def run_cases(
-    cases: Iterable[Case],
-    metrics: Metrics,
-    store: Store,
-    progress_of: Callable[[int, Case], Progress] = unwatched,
-    snapshot_every: float = SNAPSHOT_EVERY,
-) -> Iterator[Record]:
-    """Run each case that the store does not hold yet, and keep each result as soon as it is there."""
-    for index, case in enumerate(cases):
-        record = recall(case.key, metrics, store)
-        if record is None:
-            record = run_case(case, metrics, progress_of(index, case), store, snapshot_every)
-            store.put(record)
-        store.drop_snapshot(case.key)
-        yield record
 
 
 def recall(key: str, metrics: Metrics, store: Store) -> Record | None:

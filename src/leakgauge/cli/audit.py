@@ -43,9 +43,9 @@ def audit(
     Without arguments it audits the embedded example.
     """
     from leakgauge.audit.api import execute
+    from leakgauge.audit.executors import executor_for
     from leakgauge.audit.plan import Plan, prepare
     from leakgauge.audit.store import check_reachable
-    from leakgauge.audit.workers import Jobs
     from leakgauge.config import from_mapping, load_config
     from leakgauge.report.progress import case_progress, training_progress
 
@@ -82,5 +82,5 @@ def audit(
     check_limits(limits, prepared)
     with case_progress(console, prepared.cases) as progress_of:
         work = prepared.cases, prepared.metrics, prepared.description
-        result = execute(*work, out, progress_of, jobs=Jobs.asked_for(jobs))
+        result = execute(*work, out, progress_of, executor=executor_for(jobs))
     finish(result, out, limits, as_json, "audit")

@@ -28,8 +28,8 @@ def tradeoff(
 
     Stopped, the same command goes on where it was.
     """
+    from leakgauge.audit.executors import executor_for
     from leakgauge.audit.store import check_reachable
-    from leakgauge.audit.workers import Jobs
     from leakgauge.config import from_mapping, load_config
     from leakgauge.report.console import tradeoff_table
     from leakgauge.report.progress import Bars
@@ -42,7 +42,7 @@ def tradeoff(
     if seed is not None:
         plan = replace(plan, seed=seed)
     check_reachable(out)
-    result = run(plan, out, Bars(stderr()), jobs=Jobs.asked_for(jobs))
+    result = run(plan, out, Bars(stderr()), executor=executor_for(jobs))
     page = write_page(result, out)
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")

@@ -123,11 +123,6 @@ class FedAvg(LocalSteps):
                 f"FedAvg needs epochs >= 1, batch_size >= 1 and a finite learning_rate >= 0, got {self}; correct it."
             )
 
-    def __repr__(self) -> str:
-        # Without the default of `shuffle`: the text is part of the keys under which results are kept.
-        options = f"epochs={self.epochs!r}, batch_size={self.batch_size!r}, learning_rate={self.learning_rate!r}"
-        return f"{type(self).__name__}({options}{', shuffle=True' if self.shuffle else ''})"
-
     def batches(self, num_examples: int) -> list[slice]:
         """The examples of each local step, in order.
 

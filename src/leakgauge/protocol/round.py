@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Generator
 
 from leakgauge.protocol.learner import Learner
-from leakgauge.protocol.local_update import FedSGD, LocalUpdate
+from leakgauge.protocol.local_update import FedSGD, LocalUpdate, Sent
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.threat_model import BatchNormAccess, BatchNormKnowledge, ThreatModel
 from leakgauge.space import ImageSpace, InputSpace
@@ -43,15 +43,29 @@ def simulate_round(
 
     ``auxiliary`` are images that are not private; they reach an attacker who is assumed to hold such.
     """
-    defended = defence(federation.local_update)
-    update, encoding = defended.send(federation.learner, federation.state, truth, generator=generator)
+    client = defence(federation.local_update)
+    sent = client.send(federation.learner, federation.state, truth, generator=generator)
+    return disclose(federation, defence, truth, sent, threat_model=threat_model, auxiliary=auxiliary)
+
+
+def disclose(
+    federation: Federation,
+    defence: DefenceFunction,
+    truth: Batch,
+    sent: Sent,
+    *,
+    threat_model: ThreatModel,
+    auxiliary: Batch | None = None,
+) -> UpdateObservation:
+    """What the threat model lets the server see of what a client sent."""
+    update, encoding = sent
     mixing = encoding.mixing if threat_model.mixing else None
     return UpdateObservation(
         learner=attackers_learner(federation.learner, threat_model.batch_norm),
         state=federation.state,
         update=replace(update, batch_statistics=None),
         space=federation.space or ImageSpace.of(truth.inputs),
-        local_update=_disclosed_algorithm(federation.local_update, defended, threat_model),
+        local_update=_disclosed_algorithm(federation.local_update, defence, threat_model),
         num_examples=len(truth) if threat_model.num_examples else None,
         labels=truth.labels if threat_model.labels else None,
         batch_norm=BatchNormKnowledge(
@@ -70,7 +84,7 @@ def attackers_learner(learner: Learner, access: BatchNormAccess) -> Learner:
     return (learner.in_mode("eval") if proxy else learner).without_dropout()
 
 
-def _disclosed_algorithm(plain: LocalUpdate, defended: LocalUpdate, threat_model: ThreatModel) -> LocalUpdate | None:
+def _disclosed_algorithm(plain: LocalUpdate, defence: DefenceFunction, threat_model: ThreatModel) -> LocalUpdate | None:
     if not threat_model.local_hyperparameters:
         return None
-    return defended if threat_model.defence else plain
+    return defence(plain) if threat_model.defence else plain

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from leakgauge.protocol.clients import clients_behind, mixes
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.types import BatchStatistics
@@ -41,14 +41,6 @@ class BatchNormKnowledge:
     statistics: BatchStatistics | None = None
 
 
-class Fact(NamedTuple):
-    """One line of the ledger."""
-
-    name: str
-    disclosed: bool
-    detail: str
-
-
 @dataclass(frozen=True)
 class ThreatModel:
     """Which facts a server sees besides the model it sent and the update it received."""
@@ -62,11 +54,6 @@ class ThreatModel:
     source: str
     auxiliary: bool = False
     mixing: bool = False
-
-    def __repr__(self) -> str:
-        # Without the default of `mixing`: the text is part of the keys under which results are kept.
-        shown = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "mixing" or self.mixing)
-        return f"{type(self).__name__}({', '.join(shown)})"
 
     def ledger(
         self,
@@ -82,28 +69,30 @@ class ThreatModel:
         """
         clients = clients_behind(client)
         return (
-            *(() if malicious_server is None else (Fact("server", True, f"MALICIOUS: {malicious_server}"),)),
-            Fact("model", True, "architecture, loss and the weights the server sent"),
+            *(() if malicious_server is None else (Fact(Subject.MALICIOUS_SERVER, True, malicious_server),)),
+            Fact(Subject.MODEL, True, "architecture, loss and the weights the server sent"),
             Fact(
-                "update",
+                Subject.UPDATE,
                 True,
                 "the update of this client alone, not an aggregate"
                 if clients == 1
                 else f"the mean of {clients} clients' updates, none of them alone (secure aggregation)",
             ),
-            Fact("image shape", True, "channels, height, width and the pixel range [0, 1]"),
-            Fact("batch size", self.num_examples, "how many private examples the update covers"),
-            Fact("labels", self.labels, "given" if self.labels else "hidden; the attack has to restore them"),
+            Fact(Subject.INPUT_SPACE, True, "channels, height, width and the pixel range [0, 1]"),
+            Fact(Subject.BATCH_SIZE, self.num_examples, "how many private examples the update covers"),
+            Fact(Subject.LABELS, self.labels, "given" if self.labels else "hidden; the attack has to restore them"),
             Fact(
-                "local hyper-parameters", self.local_hyperparameters, "local algorithm, epochs, batches, learning rate"
+                Subject.LOCAL_HYPERPARAMETERS,
+                self.local_hyperparameters,
+                "local algorithm, epochs, batches, learning rate",
             ),
-            Fact("defence", self.defence, f"{defence}: " + ("known to the attacker" if self.defence else "hidden")),
-            Fact("BatchNorm statistics", *self._batch_norm(learner)),
+            Fact(Subject.DEFENCE, self.defence, "known to the attacker" if self.defence else "hidden", about=defence),
+            Fact(Subject.BATCH_NORM, *self._batch_norm(learner)),
             *(
-                (Fact("auxiliary data", True, "labelled images of the same kind, none of them private"),)
+                (Fact(Subject.AUXILIARY, True, "labelled images of the same kind, none of them private"),)
                 * self.auxiliary
             ),
-            *((Fact("mixing", self.mixing, self._mixing()),) if mixes(client) else ()),
+            *((Fact(Subject.MIXING, self.mixing, self._mixing()),) if mixes(client) else ()),
         )
 
     def _mixing(self) -> str:

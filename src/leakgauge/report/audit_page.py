@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.files import writable_folder, write_text
 from leakgauge.metrics import Kind, Metric
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact
 from leakgauge.report.charts import Axes, figures
 from leakgauge.report.page import FIRST_COLUMNS, Cell, in_words, render_page
 from leakgauge.report.pictures import aspect_ratio, gallery
@@ -195,7 +196,7 @@ def _ledgers(rows: Sequence[Finding]) -> dict[tuple[Fact, ...], list[str]]:
     """Each distinct list of assumptions, the defence's own name taken out, with the defences it holds for."""
     ledgers: dict[tuple[Fact, ...], list[str]] = {}
     for row in rows:
-        facts = tuple(fact._replace(detail=fact.detail.removeprefix(f"{row.defence}: ")) for fact in row.assumptions)
+        facts = tuple(replace(fact, about="") for fact in row.assumptions)
         names = ledgers.setdefault(facts, [])
         if facts and humanise(row.defence) not in names:
             names.append(humanise(row.defence))

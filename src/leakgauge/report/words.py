@@ -9,7 +9,7 @@ from leakgauge.audit.result import AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.config import split_chain
 from leakgauge.metrics import Identification, Kind, LabelRecall, Summary
-from leakgauge.protocol.threat_model import Fact
+from leakgauge.protocol.facts import Fact
 from leakgauge.types import Outcome
 
 UNDEFENDED = ("none", "NoDefence()")
@@ -312,7 +312,7 @@ def listed(words: Sequence[str]) -> str:
 def assumptions(ledger: Sequence[Fact]) -> str:
     """The ledger in one sentence.
 
-    >>> assumptions([Fact("model", True, ""), Fact("update", True, ""), Fact("labels", False, "")])
+    >>> assumptions([Fact(Subject.MODEL, True, ""), Fact(Subject.UPDATE, True, ""), Fact(Subject.LABELS, False, "")])
     'Assumed known: model, update; hidden: labels.'
     """
     known = ", ".join(fact.name for fact in ledger if fact.disclosed)

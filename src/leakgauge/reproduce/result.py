@@ -117,7 +117,7 @@ class RowResult:
             "draw": repr(setting.draw),
             "models": setting.models,
             "classes": setting.classes,
-            "assumptions": [fact._asdict() for fact in self.records[0].ledger],
+            "assumptions": [fact.to_dict() for fact in self.records[0].ledger],
             "updates": [_update(record, victims) for record, victims in zip(self.records, self.victims, strict=True)],
             "nulls": [_update(record, None) for record in self.nulls],
         }

@@ -12,10 +12,11 @@ import torch
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.audit.api import named_threat_model
 from leakgauge.audit.case import Case
+from leakgauge.audit.executors import InProcess
 from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.plan import client_others
 from leakgauge.audit.record import Record
-from leakgauge.audit.run import Metrics, run_cases
+from leakgauge.audit.run import Metrics
 from leakgauge.audit.store import FolderStore, check_reachable
 from leakgauge.catalogue import build_metrics
 from leakgauge.config import build
@@ -226,7 +227,7 @@ def _metrics(experiment: Experiment, options: Options) -> Metrics:
 
 
 def _records(cases: list[Case], metrics: Metrics, store: FolderStore, watch: Watch, number: int) -> Iterator[Record]:
-    return run_cases(cases, metrics, store, lambda index, case: watch.attacking(number + index, case))
+    return InProcess().run(cases, metrics, store, lambda index, case, slot=0: watch.attacking(number + index, case))
 
 
 def _cases(

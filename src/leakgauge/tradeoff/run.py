@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Protocol
 
 from leakgauge.audit.case import Case
+from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.audit.plan import prepare
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, ProgressOf, unwatched
 from leakgauge.audit.store import FolderStore
-from leakgauge.audit.workers import Jobs
 from leakgauge.catalogue import DATASETS
 from leakgauge.checkpoints import CHECKPOINT_EVERY
 from leakgauge.config import build
@@ -71,13 +71,13 @@ class _Leakage:
         self.questions, self.refused, self.metrics, self.store = questions, refused, metrics, store
         self._records: list[Record] = []
 
-    def run(self, watch: Watch, snapshot_every: float, jobs: Jobs) -> None:
+    def run(self, watch: Watch, snapshot_every: float, executor: Executor) -> None:
         cases = [question.case for question in self.questions]
         if not cases:
             return
         with suitable_threads(max(case.source.num_parameters for case in cases)), watch.attacking(cases) as progress_of:
             try:
-                for record in jobs.run(cases, self.metrics, self.store, progress_of, snapshot_every):
+                for record in executor.run(cases, self.metrics, self.store, progress_of, snapshot_every):
                     self._records.append(record)
             except KeyboardInterrupt:
                 # From the store: the interruption may have come between keeping the last result and handing it over.
@@ -105,7 +105,7 @@ def tradeoff(
     *,
     checkpoint_every: float = CHECKPOINT_EVERY,
     snapshot_every: float = SNAPSHOT_EVERY,
-    jobs: Jobs = Jobs(),
+    executor: Executor = InProcess(),
 ) -> Tradeoff:
     """The whole table, kept in ``out``; interrupted, the finished part is returned, and a second call goes on.
 
@@ -128,7 +128,7 @@ def tradeoff(
                 utilities[defence] = _train(training, out, watching, checkpoint_every)
             except InvalidCase as error:  # not every defence goes with every model; the others do not suffer for it
                 untrained[defence] = str(error)
-        leakage.run(watching, snapshot_every, jobs)
+        leakage.run(watching, snapshot_every, executor)
     except KeyboardInterrupt:
         complete = False
         if leakage is None:

@@ -78,7 +78,7 @@ def attack(
     _write_sheet(recovered, originals, out / SHEET)
     write_page(out / PAGE, render(recovered, command=command, originals=originals, scores=scores, grade=grade))
     row = _row(recovered, name, scores)
-    told = [fact._asdict() for fact in recovered.ledger]
+    told = [fact.to_dict() for fact in recovered.ledger]
     payload = {"rows": [row], "assumptions": told, "facts": dict(recovered.facts), "attack": recovered.attack}
     write_text(out / FACTS, json.dumps({"command": command, **payload}, indent=1, allow_nan=False) + "\n")
     if as_json:

@@ -16,9 +16,11 @@ from multiprocessing.process import BaseProcess
 import torch
 
 from leakgauge.audit.case import Case
+from leakgauge.audit.executors.base import Executor
+from leakgauge.audit.executors.in_process import InProcess
 from leakgauge.audit.record import Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
-from leakgauge.audit.run import Metrics, ProgressOf, recall, run_case, run_cases, unwatched
+from leakgauge.audit.run import Metrics, ProgressOf, recall, run_case, unwatched
 from leakgauge.audit.store import FolderStore, Store
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
@@ -39,17 +41,21 @@ def cores() -> int:
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
+def executor_for(jobs: int | None) -> Executor:
+    """So many cases at once from the start; without a number one per core, when it pays."""
+    return Processes(cores()) if jobs is None else Processes(jobs, 0.0)
+
+
 @dataclass(frozen=True)
-class Jobs:
-    """How many cases may run at once, each in its own process, and after how many seconds of one after another."""
+class Processes(Executor):
+    """``jobs`` cases at once, each in its own process, after ``patience`` seconds of one after another.
 
-    number: int = 1
+    One after another to the end where side by side is of no use or not possible: a large model keeps all cores busy by
+    itself, a store in memory cannot be shared, and not every model or attack can be sent to another process.
+    """
+
+    jobs: int
     patience: float = PATIENCE
-
-    @classmethod
-    def asked_for(cls, number: int | None) -> Jobs:
-        """So many at once from the start; without a number one per core, when it pays."""
-        return cls(cores()) if number is None else cls(number, 0.0)
 
     def run(
         self,
@@ -59,45 +65,30 @@ class Jobs:
         progress_of: ProgressOf = unwatched,
         snapshot_every: float = SNAPSHOT_EVERY,
     ) -> Iterator[Record]:
-        """As `run_cases`; a large model keeps all cores busy by itself, and a store in memory cannot be shared."""
+        alone = InProcess()
         small = is_small(max((case.source.num_parameters for case in cases), default=0))
-        if self.number > 1 and small and isinstance(store, FolderStore):
-            return run_side_by_side(cases, metrics, store, self.number, progress_of, snapshot_every, self.patience)
-        return run_cases(cases, metrics, store, progress_of, snapshot_every)
+        if self.jobs < 2 or not small or not isinstance(store, FolderStore):
+            yield from alone.run(cases, metrics, store, progress_of, snapshot_every)
+            return
+        began, done = time.monotonic(), 0
+        for record in alone.run(cases, metrics, store, progress_of, snapshot_every) if self.patience > 0 else ():
+            yield record
+            done += 1
+            if time.monotonic() - began > self.patience:
+                break
+        rest = cases[done:]
+
+        def progress_of_rest(index: int, case: Case, slot: int = 0) -> Progress:
+            return progress_of(done + index, case, slot)
+
+        pack = _pack(rest, metrics, store, snapshot_every) if len(rest) > 1 else None
+        if pack is None:
+            yield from alone.run(rest, metrics, store, progress_of_rest, snapshot_every)
+        else:
+            yield from _share_out(rest, metrics, store, self.jobs, pack, progress_of_rest)
 
 
-def run_side_by_side(
-    cases: Sequence[Case],
-    metrics: Metrics,
-    store: FolderStore,
-    jobs: int,
-    progress_of: ProgressOf = unwatched,
-    snapshot_every: float = SNAPSHOT_EVERY,
-    patience: float = PATIENCE,
-) -> Iterator[Record]:
-    """As `run_cases`, and in its order, but once ``patience`` seconds are over ``jobs`` cases at a time.
-
-    Where a model or an attack cannot be sent to another process, one after another as before.
-    """
-    began, done = time.monotonic(), 0
-    for record in run_cases(cases, metrics, store, progress_of, snapshot_every) if patience > 0 else ():
-        yield record
-        done += 1
-        if time.monotonic() - began > patience:
-            break
-    rest = cases[done:]
-
-    def progress_of_rest(index: int, case: Case, slot: int = 0) -> Progress:
-        return progress_of(done + index, case, slot)
-
-    pack = _packed(rest, metrics, store, snapshot_every) if len(rest) > 1 else None
-    if pack is None:
-        yield from run_cases(rest, metrics, store, progress_of_rest, snapshot_every)
-    else:
-        yield from _shared_out(rest, metrics, store, jobs, pack, progress_of_rest)
-
-
-def _packed(cases: Sequence[Case], metrics: Metrics, store: FolderStore, snapshot_every: float) -> bytes | None:
+def _pack(cases: Sequence[Case], metrics: Metrics, store: FolderStore, snapshot_every: float) -> bytes | None:
     """All that workers need; in one piece, since cases share their tensors."""
     try:
         return pickle.dumps((tuple(cases), dict(metrics), store, snapshot_every))
@@ -115,12 +106,12 @@ class _Worker:
     progress: Progress = silent
 
 
-def _shared_out(
+def _share_out(
     cases: Sequence[Case], metrics: Metrics, store: FolderStore, jobs: int, pack: bytes, progress_of: ProgressOf
 ) -> Iterator[Record]:
     pending = [index for index, case in enumerate(cases) if store.get(case.key) is None]
     done = set(range(len(cases))) - set(pending)
-    workers = [_hired(pack) for _ in range(min(jobs, len(pending)))]
+    workers = [_start_worker(pack) for _ in range(min(jobs, len(pending)))]
     try:
         for index, case in enumerate(cases):
             while index not in done:
@@ -129,7 +120,7 @@ def _shared_out(
                         worker.index = pending.pop(0)
                         worker.progress = progress_of(worker.index, cases[worker.index], slot)
                         worker.line.send(worker.index)
-                done |= _heard(workers, cases)
+                done |= _wait_for_word(workers, cases)
             record = recall(case.key, metrics, store)
             assert record is not None  # a case is done once the store holds it
             store.drop_snapshot(case.key)
@@ -142,7 +133,7 @@ def _shared_out(
             worker.process.join()
 
 
-def _hired(pack: bytes) -> _Worker:
+def _start_worker(pack: bytes) -> _Worker:
     # A fresh interpreter: a forked one shares the locks of threads that it does not have.
     context = get_context("spawn")
     ours, theirs = context.Pipe()
@@ -152,7 +143,7 @@ def _hired(pack: bytes) -> _Worker:
     return _Worker(process, ours)
 
 
-def _heard(workers: Sequence[_Worker], cases: Sequence[Case]) -> set[int]:
+def _wait_for_word(workers: Sequence[_Worker], cases: Sequence[Case]) -> set[int]:
     """Wait for word from any worker; the cases that are done by then."""
     done = set()
     at_work = {worker.line: worker for worker in workers if worker.index is not None}
@@ -180,7 +171,7 @@ def _work(line: Connection, pack: bytes) -> None:
     try:
         cases, metrics, store, snapshot_every = pickle.loads(pack)  # noqa: S301 - our own process sent it
         while True:
-            store.put(run_case(cases[line.recv()], metrics, _teller(line), store, snapshot_every))
+            store.put(run_case(cases[line.recv()], metrics, _report_to(line), store, snapshot_every))
             line.send(None)
     except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         return
@@ -188,16 +179,16 @@ def _work(line: Connection, pack: bytes) -> None:
         line.send(error)
 
 
-def _teller(line: Connection) -> Progress:
+def _report_to(line: Connection) -> Progress:
     """Tells of the first step of a case and then now and then; a line that was closed is Ctrl-C at the other end."""
-    told = -math.inf
+    reported = -math.inf
 
     def tell(tick: Tick) -> None:
-        nonlocal told
+        nonlocal reported
         if line.poll():
             raise KeyboardInterrupt
-        if time.monotonic() - told > _TELL_EVERY:
-            told = time.monotonic()
+        if time.monotonic() - reported > _TELL_EVERY:
+            reported = time.monotonic()
             line.send(tick)
 
     return tell

@@ -12,12 +12,11 @@ import pytest
 import torch
 from torch import Generator
 
-from leakgauge.audit import workers
 from leakgauge.audit.case import Case
+from leakgauge.audit.executors import InProcess, Processes, processes
+from leakgauge.audit.executors.processes import cores
 from leakgauge.audit.plan import Plan, Prepared, prepare
-from leakgauge.audit.run import run_cases
 from leakgauge.audit.store import FolderStore
-from leakgauge.audit.workers import cores, run_side_by_side
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.observation import UpdateObservation
@@ -81,7 +80,7 @@ def digits(case: Case, store: FolderStore) -> str:
 
 def test_cases_in_two_processes_give_the_records_of_one_in_their_order(prepared: Prepared, tmp_path: Path) -> None:
     alone, shared = FolderStore.create(tmp_path / "alone"), FolderStore.create(tmp_path / "shared")
-    expected = [record.key for record in run_cases(prepared.cases, prepared.metrics, alone)]
+    expected = [record.key for record in InProcess().run(prepared.cases, prepared.metrics, alone)]
     told: dict[int, list[float]] = {}
 
     def progress_of(index: int, case: Case, slot: int = 0) -> Progress:
@@ -89,7 +88,7 @@ def test_cases_in_two_processes_give_the_records_of_one_in_their_order(prepared:
         assert case is prepared.cases[index]
         return lambda tick: told.setdefault(index, []).append(tick.fraction)
 
-    found = run_side_by_side(prepared.cases, prepared.metrics, shared, 2, progress_of, patience=0.0)
+    found = Processes(2, 0.0).run(prepared.cases, prepared.metrics, shared, progress_of)
     assert [record.key for record in found] == expected
     assert all(digits(case, alone) == digits(case, shared) for case in prepared.cases)
     stepwise = {index for index, case in enumerate(prepared.cases) if case.attack_name == "quasi_newton"}
@@ -100,22 +99,22 @@ def test_cases_in_two_processes_give_the_records_of_one_in_their_order(prepared:
 
 def test_results_that_are_kept_are_not_computed_again(prepared: Prepared, tmp_path: Path) -> None:
     store = FolderStore.create(tmp_path)
-    first = list(run_cases(prepared.cases, prepared.metrics, store))
+    first = list(InProcess().run(prepared.cases, prepared.metrics, store))
     begun: list[int] = []
 
     def progress_of(index: int, case: Case, slot: int = 0) -> Progress:
         begun.append(index)
         return silent
 
-    again = list(run_side_by_side(prepared.cases, prepared.metrics, store, 2, progress_of, patience=0.0))
+    again = list(Processes(2, 0.0).run(prepared.cases, prepared.metrics, store, progress_of))
     assert [record.key for record in again] == [record.key for record in first]
     assert begun == []
 
 
 def test_short_work_starts_no_process(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "_hired", lambda pack: pytest.fail("a process was started"))
+    monkeypatch.setattr(processes, "_start_worker", lambda pack: pytest.fail("a process was started"))
     store = FolderStore.create(tmp_path)
-    found = list(run_side_by_side(prepared.cases, prepared.metrics, store, 2, patience=600.0))
+    found = list(Processes(2, 600.0).run(prepared.cases, prepared.metrics, store))
     assert len(found) == len(prepared.cases)
 
 
@@ -124,23 +123,23 @@ def test_what_cannot_be_sent_runs_here(prepared: Prepared, tmp_path: Path, monke
         def __call__(self, observation: UpdateObservation, **rest: object) -> Reconstruction:
             return Reconstruction(None, None, Outcome.NOT_APPLICABLE)
 
-    monkeypatch.setattr(workers, "_hired", lambda pack: pytest.fail("a process was started"))
+    monkeypatch.setattr(processes, "_start_worker", lambda pack: pytest.fail("a process was started"))
     cases = [replace(case, attack=Local()) for case in prepared.cases[:2]]
-    found = list(run_side_by_side(cases, prepared.metrics, FolderStore.create(tmp_path), 2, patience=0.0))
+    found = list(Processes(2, 0.0).run(cases, prepared.metrics, FolderStore.create(tmp_path)))
     assert len(found) == 2
 
 
 def test_an_error_of_a_worker_is_that_of_the_audit(prepared: Prepared, tmp_path: Path) -> None:
     cases = [replace(case, attack=Failing()) for case in prepared.cases[:2]]
     with pytest.raises(InvalidCase, match="always fails"):
-        list(run_side_by_side(cases, prepared.metrics, FolderStore.create(tmp_path), 1, patience=0.0))
+        list(Processes(2, 0.0).run(cases, prepared.metrics, FolderStore.create(tmp_path)))
     assert not multiprocessing.active_children()
 
 
 def test_a_worker_that_dies_is_told_in_one_sentence(prepared: Prepared, tmp_path: Path) -> None:
     cases = [replace(case, attack=Fatal()) for case in prepared.cases[:2]]
     with pytest.raises(InvalidCase, match=r"ended without a result.*--jobs 1"):
-        list(run_side_by_side(cases, prepared.metrics, FolderStore.create(tmp_path), 1, patience=0.0))
+        list(Processes(2, 0.0).run(cases, prepared.metrics, FolderStore.create(tmp_path)))
     assert not multiprocessing.active_children()
 
 
@@ -157,7 +156,7 @@ def test_ctrl_c_stops_the_workers_and_keeps_what_is_done(prepared: Prepared, tmp
         return interrupt if index == 1 else silent
 
     def run() -> Iterator[object]:
-        yield from run_side_by_side(cases, prepared.metrics, store, 1, progress_of, patience=0.0)
+        yield from Processes(2, 0.0).run(cases, prepared.metrics, store, progress_of)
 
     with pytest.raises(KeyboardInterrupt):
         list(run())
