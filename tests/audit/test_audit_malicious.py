@@ -105,8 +105,8 @@ def test_the_report_of_an_audit_says_which_numbers_are_of_a_malicious_server(one
     batch = one_round.truth
     result = audit(
         build(MLP(hidden=(8,)), SHAPE, 5, seed=0),
-        batch=(batch.images, batch.labels),
-        references=torch.cat((one_round.decoy.images, one_round.distractors)),
+        batch=(batch.inputs, batch.labels),
+        references=torch.cat((one_round.decoy.inputs, one_round.distractors)),
         attacks=("linear_layer", "front_layer"),
         defences=("none",),
         distractors=9,

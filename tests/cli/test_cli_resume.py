@@ -108,7 +108,7 @@ def test_an_interrupted_inversion_is_resumed(
     command: Command, recorded: Any, truth: Any, mlp: str, monkeypatch: pytest.MonkeyPatch, count_runs: list[str]
 ) -> None:
     write_round(Path("round.safetensors"), recorded)
-    np.savez("truth.npz", images=truth.images.numpy(), labels=truth.labels.numpy())
+    np.savez("truth.npz", images=truth.inputs.numpy(), labels=truth.labels.numpy())
     words = ("invert", "round.safetensors", "--model", mlp, "--attack", "linear_layer", "--truth", "truth.npz")
     release = interrupt_after(1, monkeypatch)
     stopped = command(*words, "--out", "out", "--json")
