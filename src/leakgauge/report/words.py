@@ -312,6 +312,7 @@ def listed(words: Sequence[str]) -> str:
 def assumptions(ledger: Sequence[Fact]) -> str:
     """The ledger in one sentence.
 
+    >>> from leakgauge.protocol.facts import Subject
     >>> assumptions([Fact(Subject.MODEL, True, ""), Fact(Subject.UPDATE, True, ""), Fact(Subject.LABELS, False, "")])
     'Assumed known: model, update; hidden: labels.'
     """
