@@ -19,7 +19,7 @@ BUILT = {
 }
 """Those that are made of other priors; all others stand for themselves."""
 
-NAMES = [name for name in priors.__all__ if is_dataclass(getattr(priors, name))]
+NAMES = [name for name in dir(priors) if is_dataclass(getattr(priors, name))]
 
 
 @pytest.fixture(params=NAMES)

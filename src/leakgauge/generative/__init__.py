@@ -4,14 +4,3 @@ from leakgauge.generative.dcgan import DCGAN
 from leakgauge.generative.saved import read_generator, write_generator
 from leakgauge.generative.sizes import doublings, first_grid
 from leakgauge.generative.training import GeneratorTraining, GeneratorTrainingPlan, train_generator
-
-__all__ = [
-    "DCGAN",
-    "GeneratorTraining",
-    "GeneratorTrainingPlan",
-    "doublings",
-    "first_grid",
-    "read_generator",
-    "train_generator",
-    "write_generator",
-]

@@ -11,24 +11,3 @@ from leakgauge.models.plain import Plain
 from leakgauge.models.precode import Precode
 from leakgauge.models.resnet import ResNet, resnet20_4
 from leakgauge.models.vgg import VGG
-
-__all__ = [
-    "ACTIVATIONS",
-    "MLP",
-    "VGG",
-    "Compact",
-    "ConvNet",
-    "LeNet",
-    "LeNet5",
-    "ModelFactory",
-    "Normalisation",
-    "Normalise",
-    "Padding",
-    "Plain",
-    "Precode",
-    "ResNet",
-    "build",
-    "fcn3",
-    "lenet_zhu",
-    "resnet20_4",
-]

@@ -4,5 +4,3 @@ from leakgauge.attacks.adaptive.adaptation import adapted, informed
 from leakgauge.attacks.adaptive.attack import Adaptive, adaptive
 from leakgauge.attacks.adaptive.decoding import decode
 from leakgauge.attacks.adaptive.rounds import decode_rounds
-
-__all__ = ["Adaptive", "adapted", "adaptive", "decode", "decode_rounds", "informed"]

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from leakgauge.attacks.budget import Around
-from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.differentiation import Automatic
+from leakgauge.attacks.matching import Automatic, FreeLabels, GradientMatching
 from leakgauge.attacks.matching.differentiation.matcher import is_step_by_step
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, LeavingOut, Objective, Uniform
 from leakgauge.attacks.matching.priors import (
@@ -19,7 +18,6 @@ from leakgauge.attacks.matching.priors import (
     Starting,
     TotalVariation,
 )
-from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.attacks.recipes.best import Best
 from leakgauge.protocol import clients
 from leakgauge.protocol.local_update import Departure

@@ -2,5 +2,3 @@
 
 from leakgauge.attacks.analytic.fully_connected import FullyConnected, layer_inputs_from_update, read_layers
 from leakgauge.attacks.analytic.linear_layer import LinearLayer
-
-__all__ = ["FullyConnected", "LinearLayer", "layer_inputs_from_update", "read_layers"]

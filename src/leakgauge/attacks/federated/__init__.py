@@ -4,13 +4,3 @@ from leakgauge.attacks.federated.epoch_copies import EpochCopies, FedAvgOnCopies
 from leakgauge.attacks.federated.local_step_search import LocalStepSearch
 from leakgauge.attacks.federated.midway_matching import MidwayMatching
 from leakgauge.attacks.federated.surrogate_matching import SurrogateMatching
-
-__all__ = [
-    "EpochCopies",
-    "FedAvgOnCopies",
-    "LocalStepSearch",
-    "MidwayMatching",
-    "PermutationInvariant",
-    "SurrogateMatching",
-    "merged",
-]

@@ -12,9 +12,8 @@ from torch.nn.functional import conv2d, gelu
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Around
-from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching import FreeLabels, GradientMatching
 from leakgauge.attacks.matching.priors import Prior
-from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol import clients

@@ -9,9 +9,8 @@ from torch import Generator
 
 from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.budget import Around
-from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching import GradientMatching, StraightLine
 from leakgauge.attacks.matching.search import Search
-from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.protocol.clients import with_computation
 from leakgauge.protocol.observation import UpdateObservation, known
 

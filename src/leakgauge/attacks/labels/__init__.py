@@ -12,19 +12,3 @@ from leakgauge.attacks.labels.min_row import MinRow
 from leakgauge.attacks.labels.rlg import RLG
 from leakgauge.attacks.labels.soft_labels import SoftLabel
 from leakgauge.attacks.labels.zlg import ZLG
-
-__all__ = [
-    "IDLG",
-    "ILRG",
-    "LLG",
-    "RLG",
-    "ZLG",
-    "Alternating",
-    "BestLabels",
-    "ClassPrior",
-    "CountRule",
-    "HeadMatching",
-    "MinRow",
-    "SoftLabel",
-    "best",
-]

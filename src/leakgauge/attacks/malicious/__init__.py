@@ -5,11 +5,3 @@ from leakgauge.attacks.malicious.concatenated_input import ConcatenatedInput
 from leakgauge.attacks.malicious.front_layer import FrontLayer
 from leakgauge.attacks.malicious.identity_convolutions import IdentityConvolutions
 from leakgauge.attacks.malicious.label_flip import LabelFlip
-
-__all__ = [
-    "ConcatenatedInput",
-    "FrontLayer",
-    "IdentityConvolutions",
-    "LabelFlip",
-    "MaliciousAttack",
-]

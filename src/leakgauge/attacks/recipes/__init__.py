@@ -19,28 +19,3 @@ from leakgauge.attacks.recipes.zhang2023 import ci_net, tuned_ci_net
 from leakgauge.attacks.recipes.zhao2020 import idlg
 from leakgauge.attacks.recipes.zhu2019 import dlg
 from leakgauge.attacks.recipes.zhu2023 import midway, surrogate
-
-__all__ = [
-    "Best",
-    "best",
-    "ci_net",
-    "dlg",
-    "epoch_copies",
-    "gias",
-    "gias_on_noise",
-    "gifd",
-    "grad_attack",
-    "grad_inversion",
-    "idlg",
-    "inverting_gradients",
-    "inverting_gradients_l2",
-    "inverting_gradients_lbfgs",
-    "inverting_gradients_no_tv",
-    "local_step_search",
-    "midway",
-    "quasi_newton",
-    "quasi_newton_smooth",
-    "stepwise",
-    "surrogate",
-    "tuned_ci_net",
-]

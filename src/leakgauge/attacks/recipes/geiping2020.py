@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
 
 from leakgauge.attacks.federated.local_step_search import LocalStepSearch
-from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching import GradientMatching, Pixels
 from leakgauge.attacks.matching.objectives import Cosine, Euclidean, Objective
 from leakgauge.attacks.matching.optimisers import LBFGS, Optimiser, SignedAdam, StepDecay
-from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.recipes.second_order import quasi_newton
 from leakgauge.attacks.recipes.shared import UNIT, budget_of, total_variation
 from leakgauge.errors import InvalidCase

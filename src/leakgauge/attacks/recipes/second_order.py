@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.objectives import Cosine
-from leakgauge.attacks.matching.optimisers import LBFGS
-from leakgauge.attacks.matching.parametrisations import Pixels
-from leakgauge.attacks.matching.priors import TotalVariation
+from leakgauge.attacks.matching import LBFGS, Cosine, GradientMatching, Pixels, TotalVariation
 from leakgauge.attacks.recipes.shared import budget_of
 
 

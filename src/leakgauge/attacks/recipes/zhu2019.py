@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.objectives import Euclidean
-from leakgauge.attacks.matching.optimisers import LBFGS
-from leakgauge.attacks.matching.parametrisations import Pixels
-from leakgauge.attacks.matching.unknowns import FreeLabels
+from leakgauge.attacks.matching import LBFGS, Euclidean, FreeLabels, GradientMatching, Pixels
 from leakgauge.attacks.recipes.shared import UNIT, budget_of
 
 

@@ -15,24 +15,3 @@ from leakgauge.attacks.matching.differentiation.quotient import FiniteDifference
 from leakgauge.attacks.matching.differentiation.route import Differentiation
 from leakgauge.attacks.matching.differentiation.rows import OneByOne, Rows, RowwiseLoss, Together, stacked
 from leakgauge.attacks.matching.differentiation.sweeps import FrozenDifference, Tangent
-
-__all__ = [
-    "Accumulated",
-    "Automatic",
-    "Differentiation",
-    "DoubleBackward",
-    "Evaluator",
-    "FiniteDifference",
-    "FrozenDifference",
-    "Linearised",
-    "Matcher",
-    "OneByOne",
-    "Pull",
-    "Rows",
-    "RowwiseLoss",
-    "Tangent",
-    "Together",
-    "Wanted",
-    "plan_evaluation",
-    "stacked",
-]

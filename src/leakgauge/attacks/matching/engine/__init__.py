@@ -2,5 +2,3 @@
 
 from leakgauge.attacks.matching.engine.passes import NetworkGradient, Pulled, Remembered
 from leakgauge.attacks.matching.engine.trace import Network, trace
-
-__all__ = ["Network", "NetworkGradient", "Pulled", "Remembered", "trace"]

@@ -6,16 +6,3 @@ from leakgauge.attacks.matching.objectives.distances import L1, Euclidean
 from leakgauge.attacks.matching.objectives.leaving_out import LeavingOut
 from leakgauge.attacks.matching.objectives.stepwise import Stepwise
 from leakgauge.attacks.matching.objectives.weighting import Geometric, Latest, Uniform, Weighting
-
-__all__ = [
-    "L1",
-    "Cosine",
-    "Euclidean",
-    "Geometric",
-    "Latest",
-    "LeavingOut",
-    "Objective",
-    "Stepwise",
-    "Uniform",
-    "Weighting",
-]

@@ -6,20 +6,3 @@ from leakgauge.attacks.matching.optimisers.base import Optimiser, OptimiserState
 from leakgauge.attacks.matching.optimisers.curvature import CurvatureMemory
 from leakgauge.attacks.matching.optimisers.lbfgs import LBFGS
 from leakgauge.attacks.matching.optimisers.schedules import Constant, CosineDecay, Schedule, StepDecay, WarmUp
-
-__all__ = [
-    "LBFGS",
-    "Adam",
-    "AdamFamily",
-    "Constant",
-    "CosineDecay",
-    "CurvatureMemory",
-    "Langevin",
-    "Optimiser",
-    "OptimiserState",
-    "QuantisedSign",
-    "Schedule",
-    "SignedAdam",
-    "StepDecay",
-    "WarmUp",
-]

@@ -2,12 +2,3 @@
 
 from leakgauge.attacks.matching.parametrisations.base import Box, Coordinates, Facts, Parametrisation, Successor
 from leakgauge.attacks.matching.parametrisations.pixels import Pixels
-
-__all__ = [
-    "Box",
-    "Coordinates",
-    "Facts",
-    "Parametrisation",
-    "Pixels",
-    "Successor",
-]

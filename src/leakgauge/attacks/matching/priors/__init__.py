@@ -12,19 +12,3 @@ from leakgauge.attacks.matching.priors.total_variation import (
     SignedTotalVariation,
     TotalVariation,
 )
-
-__all__ = [
-    "Absent",
-    "AnisotropicTotalVariation",
-    "Balanced",
-    "BatchNormStatistics",
-    "GroupConsistency",
-    "Penalties",
-    "PixelNorm",
-    "Prior",
-    "SideBySide",
-    "SignedTotalVariation",
-    "Starting",
-    "TotalVariation",
-    "bind_all",
-]

@@ -8,13 +8,3 @@ from leakgauge.attacks.matching.parametrisations.generators.trained import (
 )
 from leakgauge.attacks.matching.parametrisations.generators.untrained import UntrainedGenerator
 from leakgauge.attacks.matching.parametrisations.generators.weights import WIDTH_RULES, GeneratorWeights
-
-__all__ = [
-    "WIDTH_RULES",
-    "GeneratorFeatures",
-    "GeneratorLatent",
-    "GeneratorWeights",
-    "TrainedGenerator",
-    "UntrainedGenerator",
-    "WeightsPerImage",
-]
