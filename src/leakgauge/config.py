@@ -15,16 +15,19 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from leakgauge.catalogue import DEFENCES, Table
+from leakgauge.catalogue import DATASETS, DEFENCES, Table
+from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import cause, import_factory
 
 __all__ = [
     "build",
+    "build_dataset",
     "build_defence",
     "call",
     "cause",
+    "choose",
     "from_mapping",
     "import_factory",
     "load_config",
@@ -46,9 +49,20 @@ def build(table: Table, text: str, *, kind: str) -> Any:
     Pruning(keep=0.25)
     """
     name, _, rest = text.strip().partition(":")
+    return call(choose(table, name, kind=kind), _options(rest, text), owner=f"{kind} {name!r}")
+
+
+def choose(table: Mapping[str, T], name: str, *, kind: str) -> T:
+    """What a table holds under a name."""
     if name not in table:
         raise InvalidCase(f"There is no {kind} {name!r}; {_suggest(name, table)}")
-    return call(table[name], _options(rest, text), owner=f"{kind} {name!r}")
+    return table[name]
+
+
+def build_dataset(text: str, root: str | Path | None) -> Dataset:
+    """The dataset that a specification names, read below ``root``."""
+    dataset: Dataset = build(DATASETS, text, kind="dataset")(None if root is None else Path(root))
+    return dataset
 
 
 def build_defence(text: str) -> Defence:

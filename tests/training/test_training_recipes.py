@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from leakgauge.errors import InvalidCase
-from leakgauge.training import RECIPES, Constant, Recipe, Step, Training
+from leakgauge.training import RECIPES, Constant, Recipe, Step, Training, TrainingPlan
 
 
 def test_the_full_scale_is_the_papers() -> None:
@@ -14,11 +14,10 @@ def test_the_full_scale_is_the_papers() -> None:
 
 
 def test_what_is_given_replaces_what_the_recipe_says() -> None:
-    short = RECIPES["short"]
-    assert short.changed() == short
-    assert short.changed(epochs=2, batch_size=8).training(33).steps == 2 * 4
-    assert short.changed(epochs=3, batch_size=50).training(33).steps == 3
-    changed = short.changed(steps=7, learning_rate=0.5, schedule=Constant())
+    assert TrainingPlan().chosen_recipe() == RECIPES["short"]
+    assert TrainingPlan(epochs=2, batch_size=8).chosen_recipe().training(33).steps == 2 * 4
+    assert TrainingPlan(epochs=3, batch_size=50).chosen_recipe().training(33).steps == 3
+    changed = TrainingPlan(steps=7, learning_rate=0.5, schedule="constant").chosen_recipe()
     assert (changed.steps, changed.learning_rate, changed.schedule) == (7, 0.5, Constant())
 
 
@@ -34,7 +33,7 @@ def test_what_is_given_replaces_what_the_recipe_says() -> None:
 )
 def test_a_training_that_makes_no_sense_is_refused(wrong: dict[str, float], words: str) -> None:
     with pytest.raises(InvalidCase, match=words):
-        RECIPES["short"].changed(**wrong)  # type: ignore[arg-type]
+        TrainingPlan(**wrong)  # type: ignore[arg-type]
 
 
 def test_utility_needs_training_data() -> None:

@@ -148,8 +148,6 @@ def test_dpsgd_comes_with_what_it_guarantees(dataset: Dataset, tmp_path: Path) -
     [
         ({"recipe": "shrot"}, "did you mean 'short'"),
         ({"schedule": "cosin"}, "did you mean 'cosine'"),
-        ({"steps": 0}, "at least one step"),
-        ({"epochs": 3}, "one of the two"),
     ],
 )
 def test_words_that_make_no_sense_are_refused_at_once(change: dict[str, object], words: str) -> None:

@@ -21,7 +21,7 @@ from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, ProgressOf, recall, unwatched
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.catalogue import ATTACKS, standard_metrics
-from leakgauge.config import build, build_defence
+from leakgauge.config import build, build_defence, choose
 from leakgauge.data import reference_images
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
@@ -163,7 +163,7 @@ def load_result(folder: Path, metrics: Metrics) -> AuditResult:
 
 
 def named_threat_model(name: str) -> ThreatModel:
-    return _one_of(THREAT_MODELS, name, kind="threat model")
+    return choose(THREAT_MODELS, name, kind="threat model")
 
 
 def chosen_budget(budget: str | Budget | None, steps: int | None = None, seconds: float | None = None) -> Budget | None:
@@ -176,7 +176,7 @@ def chosen_budget(budget: str | Budget | None, steps: int | None = None, seconds
         return None if steps is None and seconds is None else Budget(steps, seconds)
     if not isinstance(budget, str | Budget):
         raise InvalidCase(f"A budget is {', '.join(BUDGETS)} or a Budget, got {budget!r}; write Budget(seconds=...).")
-    named = budget if isinstance(budget, Budget) else _one_of(BUDGETS, budget, kind="budget")
+    named = budget if isinstance(budget, Budget) else choose(BUDGETS, budget, kind="budget")
     return replace(
         named,
         steps=named.steps if steps is None else steps,
@@ -191,14 +191,6 @@ def build_attack(text: str, budget: Budget | None = None) -> Any:
 
 def budgeted(attack: Any, budget: Budget | None) -> Any:
     return attack if budget is None else with_budget(attack, budget)
-
-
-def _one_of(table: Mapping[str, T], name: str, *, kind: str) -> T:
-    def given(part: T) -> Callable[[], T]:
-        return lambda: part
-
-    chosen: T = build({key: given(part) for key, part in table.items()}, name, kind=kind)
-    return chosen
 
 
 def _named(spec: Any, builder: Callable[[str], Any]) -> tuple[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +12,8 @@ from leakgauge.audit.api import DEFAULT_ATTACKS, DEFAULT_DEFENCES, build_attack,
 from leakgauge.audit.case import Case
 from leakgauge.audit.grid import Round, draw_crowd, grid
 from leakgauge.audit.run import Metrics
-from leakgauge.catalogue import DATASETS, LOCAL_UPDATES, standard_metrics
-from leakgauge.config import build, build_defence
+from leakgauge.catalogue import LOCAL_UPDATES, standard_metrics
+from leakgauge.config import build, build_dataset, build_defence
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
@@ -88,7 +87,7 @@ def prepare(plan: Plan, progress: Progress = silent) -> Prepared:
     threat_model = named_threat_model(plan.threat_model)
     local_update = build(LOCAL_UPDATES, plan.local_update, kind="local update")
     metrics = standard_metrics(plan.weights)
-    dataset = build(DATASETS, plan.dataset, kind="dataset")(None if plan.data_root is None else Path(plan.data_root))
+    dataset = build_dataset(plan.dataset, plan.data_root)
     victims = _victims(dataset, plan)
     model = victim_model(
         plan.model, dataset, seed=plan.seed, state=plan.state, steps=plan.train_steps, progress=progress

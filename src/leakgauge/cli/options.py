@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,3 +21,8 @@ LimitOption = Annotated[
     list[str] | None,
     typer.Option("--fail-above", help="metric=limit; exit with 1 when any row leaks more, e.g. identification=0.5."),
 ]
+
+
+def options_for(plan: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the options of a command, those that were given and that a plan has by the same names."""
+    return {name: given[name] for name in plan.__dataclass_fields__ if given.get(name) is not None}

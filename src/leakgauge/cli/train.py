@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from leakgauge.cli.options import JsonFlag, SeedOption
+from leakgauge.cli.options import JsonFlag, SeedOption, options_for
 from leakgauge.cli.output import escaped, print_json, stderr, stopped_early
 
 
@@ -37,26 +37,13 @@ def train(
 
     Stopped, the same command goes on where it was. `model.safetensors` is what `audit --state` reads.
     """
+    options = locals()
     from leakgauge.audit.store import check_reachable
     from leakgauge.files import write_tensors, write_text
     from leakgauge.report.progress import training_progress
     from leakgauge.training.run import TrainingPlan, prepare_training, run_training
 
-    options: dict[str, Any] = {
-        "dataset": dataset,
-        "data_root": data_root,
-        "model": model,
-        "state": state,
-        "defence": defence,
-        "recipe": recipe,
-        "steps": steps,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "schedule": schedule,
-        "seed": seed,
-    }
-    plan = TrainingPlan(**{name: value for name, value in options.items() if value is not None})
+    plan = TrainingPlan(**options_for(TrainingPlan, options))
     check_reachable(out)
     with training_progress(stderr()) as progress:
         prepared = prepare_training(plan)

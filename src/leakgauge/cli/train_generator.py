@@ -28,15 +28,14 @@ def train_generator(
 
     Stopped, the same command goes on where it was.
     """
-    from leakgauge.catalogue import DATASETS
-    from leakgauge.config import build
+    from leakgauge.config import build_dataset
     from leakgauge.generative import DCGAN, GeneratorTraining, GeneratorTrainingPlan
     from leakgauge.generative import train_generator as run
     from leakgauge.report.progress import training_progress
 
     plan = GeneratorTrainingPlan(steps, batch_size, learning_rate, seed or 0)
     with training_progress(stderr()) as progress:
-        data = build(DATASETS, dataset, kind="dataset")(data_root)
+        data = build_dataset(dataset, data_root)
         training = GeneratorTraining(data.train.inputs, DCGAN(data.space.shape, width, latent), plan)
         try:
             file = run(training, out, progress, {"dataset": data.name})

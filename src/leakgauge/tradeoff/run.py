@@ -17,9 +17,8 @@ from leakgauge.audit.result import summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, ProgressOf, unwatched
 from leakgauge.audit.store import FolderStore
-from leakgauge.catalogue import DATASETS
 from leakgauge.checkpoints import CHECKPOINT_EVERY
-from leakgauge.config import build
+from leakgauge.config import build_dataset
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import writable_folder, write_tensors
@@ -112,8 +111,7 @@ def tradeoff(
     An interruption before anything could be kept is passed on.
     """
     watching = Unwatched() if watch is None else watch
-    root = None if plan.data_root is None else Path(plan.data_root)
-    dataset: Dataset = build(DATASETS, plan.dataset, kind="dataset")(root)
+    dataset = build_dataset(plan.dataset, plan.data_root)
     # All bad input shows here, before any work.
     trainings = {defence: prepare_training(plan.training(defence), dataset) for defence in plan.defences}
     utilities: dict[str, Trained] = {}

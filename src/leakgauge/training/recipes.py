@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from leakgauge.errors import InvalidCase
 from leakgauge.training.schedule import Cosine, Schedule, Step
@@ -42,27 +42,6 @@ class Recipe:
             )
         steps = self.steps or (self.epochs or 0) * steps_per_epoch(images, self.batch_size)
         return Training(steps, self.batch_size, self.learning_rate, self.momentum)
-
-    def changed(
-        self,
-        *,
-        steps: int | None = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        schedule: Schedule | None = None,
-    ) -> Recipe:
-        """The recipe with what is given in place of its own."""
-        if steps is None and epochs is None:
-            steps, epochs = self.steps, self.epochs
-        return replace(
-            self,
-            steps=steps,
-            epochs=epochs,
-            batch_size=self.batch_size if batch_size is None else batch_size,
-            learning_rate=self.learning_rate if learning_rate is None else learning_rate,
-            schedule=self.schedule if schedule is None else schedule,
-        )
 
 
 def steps_per_epoch(images: int, batch_size: int) -> int:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.catalogue import DATASETS
 from leakgauge.checkpoints import CHECKPOINT_EVERY, run_kept
-from leakgauge.config import build, build_defence
+from leakgauge.config import build, build_dataset, build_defence, choose
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, guaranteed_epsilon
 from leakgauge.files import finite
@@ -53,13 +51,14 @@ class TrainingPlan:
         self.chosen_recipe()
 
     def chosen_recipe(self) -> Recipe:
-        named: Recipe = build({name: _given(one) for name, one in RECIPES.items()}, self.recipe, kind="recipe")
-        return named.changed(
-            steps=self.steps,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            schedule=None if self.schedule is None else build(SCHEDULES, self.schedule, kind="schedule"),
+        named = choose(RECIPES, self.recipe, kind="recipe")
+        if self.steps is not None or self.epochs is not None:
+            named = replace(named, steps=self.steps, epochs=self.epochs)
+        return replace(
+            named,
+            batch_size=named.batch_size if self.batch_size is None else self.batch_size,
+            learning_rate=named.learning_rate if self.learning_rate is None else self.learning_rate,
+            schedule=named.schedule if self.schedule is None else build(SCHEDULES, self.schedule, kind="schedule"),
         )
 
 
@@ -161,11 +160,8 @@ class PreparedTraining:
 
 def prepare_training(plan: TrainingPlan, dataset: Dataset | None = None) -> PreparedTraining:
     """Load the data and build the model with its first weights; ``dataset`` spares the loading where it is at hand."""
-    defence = build_defence(plan.defence)
-    recipe = plan.chosen_recipe()
-    if dataset is None:
-        root = None if plan.data_root is None else Path(plan.data_root)
-        dataset = build(DATASETS, plan.dataset, kind="dataset")(root)
+    defence, recipe = build_defence(plan.defence), plan.chosen_recipe()
+    dataset = dataset or build_dataset(plan.dataset, plan.data_root)
     settings = recipe.training(len(dataset.train))
     module = named_model(plan.model, dataset, seed=plan.seed, state=plan.state)
     learner, state = learner_and_state(module, mode="train")
@@ -231,7 +227,3 @@ def _measure(prepared: PreparedTraining) -> Trained:
         epsilon=guaranteed_epsilon(prepared.defence, rate, training.done),
         epsilon_of_a_round=guaranteed_epsilon(prepared.defence, rate, 1),
     )
-
-
-def _given(recipe: Recipe) -> Callable[[], Recipe]:
-    return lambda: recipe

@@ -36,12 +36,11 @@ SeedOption = Annotated[
 
 def images_of(dataset: str, root: Path | None, split: str) -> tuple[Batch, int]:
     """The images of one split with their classes, and how many classes there are."""
-    from leakgauge.catalogue import DATASETS
-    from leakgauge.config import build
+    from leakgauge.config import build_dataset
 
     if split not in ("train", "test"):
         raise InvalidCase(f"There is no split {split!r}; choose from train, test.")
-    found = build(DATASETS, dataset, kind="dataset")(root)
+    found = build_dataset(dataset, root)
     batch: Batch = getattr(found, split)
     if len(batch) == 0:
         raise InvalidCase(f"The {split} split of {found.name!r} is empty here; choose the other with --split.")
