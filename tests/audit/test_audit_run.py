@@ -29,7 +29,7 @@ from leakgauge.catalogue import standard_metrics
 from leakgauge.config import build_defence
 from leakgauge.errors import InvalidCase, MissingKnowledge, UnsupportedModel
 from leakgauge.fingerprint import digest
-from leakgauge.metrics import PSNR, SSIM, Identification, LabelRecall
+from leakgauge.metrics import PSNR, SSIM, Comparison, Identification, LabelRecall, Metric
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol import Federation, learner_and_state
 from leakgauge.report.progress import case_progress
@@ -382,10 +382,19 @@ def test_a_digest_takes_every_type_and_tells_shapes_types_and_order_apart(dtype:
     assert len(digests) == 8
 
 
+class Unable(Metric):
+    """A metric that lacks what it needs to measure."""
+
+    lacks = "its weights"
+
+    def __call__(self, comparison: Comparison) -> Tensor:
+        return torch.full((len(comparison.originals),), torch.nan)
+
+
 def test_what_could_not_be_measured_is_measured_once_it_can_be(tmp_path: Path) -> None:
     (case, _) = cases(Spy())
     store = FolderStore.create(tmp_path)
-    store.put(run_case(case, {"psnr": None, "identification": Identification()}))
+    store.put(run_case(case, {"psnr": Unable(), "identification": Identification()}))
     fresh = run_case(case, {"psnr": PSNR(), "ssim": SSIM(), "identification": Identification()})
     later = recall(case.key, {"psnr": PSNR(), "ssim": SSIM(), "identification": Identification()}, store)
     assert later is not None
@@ -394,7 +403,7 @@ def test_what_could_not_be_measured_is_measured_once_it_can_be(tmp_path: Path) -
     assert kept is not None
     assert kept.scores["psnr"] == fresh.scores["psnr"]
     # What was measured is not measured again, and never replaced by "not measured".
-    again = recall(case.key, {"psnr": None, "identification": None}, store)
+    again = recall(case.key, {"psnr": Unable(), "identification": Unable()}, store)
     assert again is not None
     assert again.scores["psnr"] == fresh.scores["psnr"]
 
