@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +16,7 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 from torch.nn.modules.batchnorm import _BatchNorm
 
+import memory
 from leakgauge import params as tree
 from leakgauge.attacks.matching import (
     Automatic,
@@ -45,9 +43,6 @@ from leakgauge.protocol import FedAvg, FedSGD, LocalUpdate, learner_and_state
 from leakgauge.protocol.local_update import PlainUpdate
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, ParamTree
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-memory = importlib.import_module("memory")
 
 SHAPE, CLASSES = (3, 9, 9), 5
 EXACT = 1e-9
