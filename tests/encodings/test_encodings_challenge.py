@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 from leakgauge.audit.grading import grade
 from leakgauge.encodings import CrossDataset, InsideDataset, SecureKeys, SeededKeys
-from leakgauge.encodings.challenge import make_challenge, read_challenge
+from leakgauge.encodings.challenge import make_challenge, read_challenge, read_published
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.metrics import SSIM, Comparison
@@ -165,3 +166,15 @@ def test_files_that_do_not_fit_are_refused(made, tmp_path):
     write_tensors(folder / "encodings.safetensors", {**tensors, "images": tensors["images"].flip(0)})
     with pytest.raises(InvalidFile, match=r"not those of its challenge\.json"):
         read_challenge(folder)
+
+
+def test_a_file_of_encodings_is_read_by_the_scheme_that_made_it(tmp_path: Path) -> None:
+    scheme, path = CrossDataset(4), tmp_path / "encrypted.safetensors"
+    write_tensors(path, {"images": torch.zeros(3, 1, 2, 2), "labels": torch.zeros(3, 2)}, {"scheme": repr(scheme)})
+    seen = read_published(path, scheme)
+    assert (seen.k, seen.private_per_encoding, seen.signed, seen.num_private) == (4, 2, True, None)
+    with pytest.raises(InvalidCase, match="not by InsideDataset"):
+        read_published(path, InsideDataset(4))
+    write_tensors(path, {"images": torch.zeros(3, 1, 2, 2)})
+    with pytest.raises(InvalidFile, match="labels"):
+        read_published(path, scheme)

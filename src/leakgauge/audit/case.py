@@ -19,7 +19,11 @@ from leakgauge.version import VERSION
 
 @dataclass(frozen=True)
 class Case:
-    """``null`` marks the control: the same attack on an unrelated update, scored against the same truth."""
+    """``null`` marks the control: the same attack on something unrelated, scored against the same truth.
+
+    ``paired``: what comes back belongs to the truth row by row, as that of one encoding does; ``members`` are the
+    public images that are truly in it.
+    """
 
     round: int
     defence: str
@@ -31,6 +35,8 @@ class Case:
     distractors: Tensor | None
     ledger: tuple[Fact, ...]
     seed: int
+    paired: bool = False
+    members: Tensor | None = None
 
     @property
     def labels_only(self) -> bool:
@@ -41,9 +47,9 @@ class Case:
     def key(self) -> str:
         """Identifies the result: equal keys mean that running again would give the same record."""
         truth = () if self.truth is None else (self.truth.inputs, self.truth.labels)
-        distractors = () if self.distractors is None else (self.distractors,)
+        beside = tuple(one for one in (self.distractors, self.members) if one is not None)
         return digest(
             (VERSION, self.source.fingerprint(), self.defence, repr(self.attack), self.attack_name, repr(self.ledger)),
-            (*truth, *distractors),
-            (self.round, self.null, self.seed),
+            (*truth, *beside),
+            (self.round, self.null, self.seed, self.paired),
         )

@@ -16,11 +16,20 @@ from leakgauge.types import Outcome
 
 @dataclass(frozen=True)
 class Pictures:
-    """The images of a case, on the CPU; ``None`` where there is none. Reconstructions are paired with originals."""
+    """The images of a case, on the CPU; ``None`` where there is none. Reconstructions are paired with originals.
+
+    For encodings also those that stand beside the images, the same ``demasked``, and what the attack says they mix:
+    ``coefficients`` of the images, or of the public images ``named``; and the class it gives each image.
+    """
 
     originals: Tensor | None = None
     reconstructions: Tensor | None = None
     loss_trace: Tensor | None = None
+    encodings: Tensor | None = None
+    demasked: Tensor | None = None
+    coefficients: Tensor | None = None
+    named: Tensor | None = None
+    labels: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def _compare(case: Case, reconstruction: Reconstruction, num_classes: int) -> Co
         # One pixel stands for each image: a label attack may take batches whose copies would fill the memory.
         truth = Batch(case.truth.inputs[:, :1, :1, :1], case.truth.labels)
         return align(reconstruction, truth, num_classes=num_classes)
-    return align(reconstruction, case.truth, case.distractors, num_classes)
+    return align(reconstruction, case.truth, case.distractors, num_classes, paired=case.paired, members=case.members)
 
 
 def _count(labels: Tensor | None, num_classes: int) -> tuple[int, ...] | None:
@@ -143,7 +143,31 @@ def recall(key: str, metrics: Metrics, store: Store) -> Record | None:
 
 def _pictures(reconstruction: Reconstruction, comparison: Comparison | None) -> Pictures:
     trace = None if reconstruction.loss_trace is None else reconstruction.loss_trace.detach().cpu()
+    images = None if reconstruction.inputs is None else reconstruction.inputs.detach().cpu()
+    pictures = Pictures(None, images, trace)
     if comparison is not None:
-        return Pictures(comparison.originals, comparison.reconstructions, trace)
-    images = reconstruction.inputs
-    return Pictures(None, None if images is None else images.detach().cpu(), trace)
+        pictures = Pictures(comparison.originals, comparison.reconstructions, trace)
+    found = reconstruction.decoding
+    if found is None:
+        return pictures
+    partners = None if comparison is None else comparison.partners
+    by_image = found.coefficients if found.public is not None else found.coefficients.mT
+    coefficients = _beside(by_image, partners)
+    return replace(
+        pictures,
+        encodings=_beside(found.encodings, partners),
+        demasked=_beside(found.demasked, partners),
+        coefficients=coefficients if found.public is not None else coefficients.mT.contiguous(),
+        named=found.public,
+        labels=None if reconstruction.labels is None else _beside(reconstruction.labels, partners),
+    )
+
+
+def _beside(values: Tensor, partners: Tensor | None) -> Tensor:
+    """What belongs to each reconstruction, in the order of the originals; NaN, or -1, where there is none."""
+    values = values.detach().cpu()
+    if partners is None:
+        return values
+    ordered = values[partners.clamp_min(0)]
+    ordered[partners < 0] = torch.nan if values.is_floating_point() else -1
+    return ordered

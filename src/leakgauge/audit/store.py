@@ -99,9 +99,8 @@ class FolderStore:
             return None
         path = self._tensors / f"{key}.safetensors"
         tensors = read_tensors(path)[0] if path.exists() else {}
-        pictures = Pictures(tensors.get("originals"), tensors.get("reconstructions"), tensors.get("loss_trace"))
         try:
-            return Record.from_json(row[0], pictures)
+            return Record.from_json(row[0], Pictures(**tensors))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidFile(
                 f"The result {key} in {self.folder} is damaged or from another version; choose another --out folder."

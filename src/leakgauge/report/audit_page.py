@@ -30,11 +30,13 @@ from leakgauge.report.words import (
     humanise,
     labels_only,
     left_out,
+    of_encodings,
     only_labels_leak,
     percent,
     ran,
     standing,
     standings,
+    unrelated,
 )
 
 _SETUP = {
@@ -86,6 +88,9 @@ def render(result: AuditResult) -> str:
         chance=_chance(rows),
         curves=_curves(rows),
         from_plan=_from_plan(result),
+        command=result.description.get("command"),
+        encodings=of_encodings(result),
+        unrelated=unrelated(result),
         setup=_setup(result),
         attacks={record.attack: record.attack_repr for row in result.rows for record in row.records},
         environment=in_words(next((record.environment for row in result.rows for record in row.records), {})),

@@ -5,21 +5,24 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from leakgauge.audit.record import Record
+from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.result import AuditResult, Finding
 from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import PSNR, Identification
-from leakgauge.report.words import NOT_MEASURED, UNDEFENDED, humanise, leakiest, share
+from leakgauge.report.words import NOT_MEASURED, UNDEFENDED, humanise, leakiest, of_encodings, share, unrelated
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
 _LARGEST_SIDE = 128
+
+_MOST_ENCODINGS = 64
+"""So many are in the page; all are in the file beside it."""
 
 
 def data_uri(image: Tensor) -> str | None:
@@ -69,8 +72,10 @@ class Position(NamedTuple):
 def gallery(result: AuditResult) -> list[Line]:
     """The private images, then what came back under each defence, then the null: the same image in each column."""
     positions = _positions(result)
+    if of_encodings(result):
+        positions = positions[:_MOST_ENCODINGS]
     shown = [_shown(defence, result.rows) for defence in dict.fromkeys(row.defence for row in result.rows)]
-    lines = [_originals(result, positions)]
+    lines = [_originals(result, positions), *(line for row in shown for line in _published(row, positions))]
     lines += [
         Line(humanise(row.defence), _found(row), row.verdict, _tiles(row.records, positions, humanise(row.defence)))
         for row in shown
@@ -82,7 +87,7 @@ def gallery(result: AuditResult) -> list[Line]:
         lines.append(
             Line(
                 "Null",
-                "same attack on an unrelated update: what it draws when there is nothing to find",
+                f"same attack on {unrelated(result)}: what it draws when there is nothing to find",
                 None,
                 _tiles(control.nulls, positions, "the null"),
             )
@@ -141,6 +146,26 @@ def _originals(result: AuditResult, positions: Sequence[Position]) -> Line:
         if number in truths and index < len(truths[number])
     )
     return Line("Private images", "what should have stayed on the device", None, tiles)
+
+
+def _published(row: Finding, positions: Sequence[Position]) -> list[Line]:
+    """The encodings that what came back was read from, and the same without their mask; none for an update."""
+    seen = {record.round: record.pictures for record in row.records if record.pictures.encodings is not None}
+    if not seen:
+        return []
+
+    def tiles(images_of: Callable[[Pictures], Tensor | None], what: str) -> tuple[Tile, ...]:
+        return tuple(
+            Tile(data_uri(images[index]), f"{what} {column}", "")
+            for column, (number, index) in enumerate(positions, start=1)
+            if (images := images_of(seen[number])) is not None
+        )
+
+    believed = "with the signs that the attack believes in"
+    return [
+        Line("Encodings", "what was published", None, tiles(lambda pictures: pictures.encodings, "Encoding")),
+        Line("Demasked", believed, None, tiles(lambda pictures: pictures.demasked, "Demasked encoding")),
+    ]
 
 
 def _tiles(records: Iterable[Record], positions: Sequence[Position], whose: str) -> tuple[Tile, ...]:

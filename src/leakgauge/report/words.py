@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from leakgauge.audit.result import AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.config import split_chain
-from leakgauge.metrics import Identification, Kind, LabelRecall, Summary
-from leakgauge.protocol.facts import Fact
+from leakgauge.metrics import Identification, Kind, LabelRecall, PublicFound, Summary
+from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Outcome
 
 UNDEFENDED = ("none", "NoDefence()")
@@ -41,6 +41,8 @@ def headline(result: AuditResult) -> tuple[str, ...]:
                 [f"Whether images leak was not measured. {_why_not_judged(pictured)}"] if pictured else []
             )
         return "Leakage was not measured.", _why_not_judged(result.rows)
+    if of_encodings(result):
+        return (*_of_encodings(everyone), *of_labels)
     called = _short_names([row.defence for row in everyone])
 
     def names(rows: Sequence[Finding]) -> str:
@@ -147,6 +149,31 @@ def percent(low: float, high: float) -> str:
     '51–100 %'
     """
     return f"{100 * low:.0f}–{100 * high:.0f} %"
+
+
+def of_encodings(result: AuditResult) -> bool:
+    """Whether published encodings were attacked, and not an update."""
+    return any(fact.subject is Subject.ENCODINGS for row in result.rows for fact in row.assumptions)
+
+
+def unrelated(result: AuditResult) -> str:
+    """What the null attacks."""
+    return "unrelated encodings" if of_encodings(result) else "an unrelated update"
+
+
+def _of_encodings(rows: Sequence[Finding]) -> list[str]:
+    sentences = []
+    for row in rows:
+        part = "part of their data: " if row.verdict is Verdict.LEAKS_PARTLY else ""
+        sentences.append(
+            f"These encodings gave away {part}{share(row, of='private image')}."
+            if row.verdict.leaks
+            else "No leak was found in these encodings."
+        )
+        if (named := row.measured(PublicFound.name)) is not None:
+            null = f" (null {100 * named.null.mean:.0f} %)" if named.null.count else ""
+            sentences.append(f"The attack named {100 * named.attack.mean:.0f} % of the public images in them{null}.")
+    return sentences
 
 
 def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list[str]:

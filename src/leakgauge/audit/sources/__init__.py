@@ -1,7 +1,8 @@
 """What is attacked: simulated updates, recorded updates, published encodings."""
 
 from leakgauge.audit.sources.base import Source
+from leakgauge.audit.sources.encodings import PublishedEncodings
 from leakgauge.audit.sources.recorded import RecordedUpdate
 from leakgauge.audit.sources.simulated import SimulatedClient, SimulatedUpdate
 
-__all__ = ["RecordedUpdate", "SimulatedClient", "SimulatedUpdate", "Source"]
+__all__ = ["PublishedEncodings", "RecordedUpdate", "SimulatedClient", "SimulatedUpdate", "Source"]

@@ -159,3 +159,13 @@ def test_counts_of_other_classes_and_senseless_budgets_are_refused(pools) -> Non
         Clustering(pixels=0)
     with pytest.raises(InvalidCase, match="steps"):
         PublishedRecipe(steps=0)
+
+
+def test_the_demasked_encodings_are_the_mixtures_themselves(pools) -> None:
+    publication = publish(InsideDataset(2), pools, 8, seed=0, copies=20)
+    seen = dataclasses.replace(publication.observation, num_private=8)
+    found = Clustering()(seen, generator=seeded(0, "attack")).decoding
+    assert found is not None
+    mixtures = publication.mixing.mix(publication.private.inputs)[found.coefficients.argmax(dim=0)]
+    assert float(((found.demasked - mixtures).abs() > 1e-3).double().mean()) < 0.01
+    assert float(((found.encodings - mixtures).abs() > 1e-3).double().mean()) > 0.3

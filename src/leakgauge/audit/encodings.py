@@ -1,0 +1,189 @@
+"""Published encodings as cases: the attack on them, and with the secret at hand its scores and its null."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leakgauge.attacks.encodings.base import EncodingAttack
+from leakgauge.audit.case import Case
+from leakgauge.audit.plan import Prepared
+from leakgauge.audit.sources.encodings import PublishedEncodings, ledger_of
+from leakgauge.catalogue import ENCODING_ATTACKS, SCHEMES, build_metrics, standard_metrics
+from leakgauge.config import build
+from leakgauge.data import read_images
+from leakgauge.encodings.challenge import encrypt_others, private_part, private_shares, read_published, read_secret
+from leakgauge.encodings.schemes import Secret
+from leakgauge.errors import InvalidCase
+from leakgauge.metrics import PublicFound
+from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import Mixing
+from leakgauge.types import Batch
+from leakgauge.version import VERSION
+
+_FILES = ("source", "public", "auxiliary", "secret", "decoys")
+
+
+@dataclass(frozen=True)
+class EncodingAudit:
+    """What to attack, what to tell the attacker, and the ``secret`` of the challenge if scores are wanted.
+
+    Without ``decoys`` what came back is told from the auxiliary or the public images.
+    """
+
+    source: str
+    attack: str | None = None
+    scheme: str = "inside:k=4"
+    public: str | None = None
+    auxiliary: str | None = None
+    private: int | None = None
+    class_counts: str | None = None
+    labels_only: bool = False
+    secret: str | None = None
+    decoys: str | None = None
+    seed: int = 0
+
+    @property
+    def attack_name(self) -> str:
+        return self.attack or ("public" if self.public is not None else "clustering")
+
+    @property
+    def command(self) -> str:
+        """What runs it again, without the folders of this machine."""
+        given: dict[str, object] = {
+            "attack": self.attack_name,
+            "scheme": self.scheme if Path(self.source).is_file() else None,
+        }
+        given |= {name: _file(getattr(self, name)) for name in ("public", "auxiliary")}
+        given |= {"private": self.private, "class-counts": self.class_counts}
+        given |= {name: _file(getattr(self, name)) for name in ("secret", "decoys")} | {"seed": self.seed}
+        words = [f"--{name} {value}" for name, value in given.items() if value is not None]
+        only = ["--labels-only"] if self.labels_only else []
+        return " ".join(["leakgauge instahide attack", Path(self.source).name, *words, *only])
+
+
+def prepare_encodings(audit: EncodingAudit) -> Prepared:
+    """Read and check what was published and the secret; nothing is attacked yet."""
+    attack: EncodingAttack = build(ENCODING_ATTACKS, audit.attack_name, kind="attack on encodings")
+    seen = _observed(audit)
+    if attack.by_encoding and (seen.public is None or seen.k == seen.private_per_encoding):
+        raise InvalidCase("There are no public images to name in these encodings; use the attack `clustering`.")
+    case = Case(
+        round=0,
+        defence=_defence(seen),
+        attack_name=audit.attack_name,
+        attack=attack,
+        null=False,
+        source=PublishedEncodings(seen),
+        truth=None,
+        distractors=None,
+        ledger=ledger_of(seen, attack),
+        seed=audit.seed,
+    )
+    cases = [case]
+    if audit.secret is not None:
+        private, secret = read_secret(Path(audit.secret))
+        crowd = _crowd(seen) if audit.decoys is None else read_images(Path(audit.decoys))
+        pool = read_published(Path(audit.source), build(SCHEMES, audit.scheme, kind="scheme")).public
+        cases = _scored(case, attack, seen, private, secret, crowd, pool)
+    metrics = standard_metrics() | (build_metrics([PublicFound.name]) if attack.by_encoding else {})
+    files = {name: _file(getattr(audit, name)) for name in _FILES}
+    description: dict[str, Any] = asdict(audit) | files | {"command": audit.command, "version": VERSION}
+    return Prepared(cases, metrics, description)
+
+
+def _scored(
+    case: Case,
+    attack: EncodingAttack,
+    seen: EncodingObservation,
+    private: Batch,
+    secret: Secret,
+    crowd: Tensor | None,
+    pool: Tensor | None,
+) -> list[Case]:
+    """The case scored against the truth, and its null: the same attack on encodings of images from the crowd.
+
+    The crowd of the null lacks those images, which makes it smaller and the null rather too good than too bad. Where
+    the crowd is less than twice as many as the private images, there is no null.
+    """
+    own, count = seen.private_per_encoding, len(private)
+    truth, members = private, None
+    if attack.by_encoding:
+        parts = private_part(private.inputs, secret.mixing, own)
+        truth, members = Batch(parts, seen.encoded.labels.argmax(dim=1)), secret.mixing.indices[:, own:] - count
+
+    def beside(decoys: Tensor | None) -> Tensor | None:
+        return decoys if decoys is None or not attack.by_encoding else _mixed_alike(decoys, secret.mixing, own)
+
+    scored = replace(case, truth=truth, members=members, paired=attack.by_encoding, distractors=beside(crowd))
+    mixes_unknown = seen.k > own and pool is None
+    if crowd is None or len(crowd) < 2 * count or mixes_unknown:
+        return [scored]
+    others, rest = crowd[-count:].to(private.inputs), crowd[:-count]
+    unrelated = replace(seen, encoded=encrypt_others(seen, secret, others, pool))
+    return [scored, replace(scored, null=True, source=PublishedEncodings(unrelated), distractors=beside(rest))]
+
+
+def _mixed_alike(decoys: Tensor, mixing: Mixing, own: int) -> Tensor:
+    """Decoys mixed as the private images of encodings are, so that a mixture is told from mixtures."""
+    number = torch.arange(len(decoys))
+    together = (number[:, None] + torch.arange(own)) % len(decoys)
+    shares = private_shares(mixing, own)
+    return Mixing(shares[number % len(shares)], together).mix(decoys)
+
+
+def _observed(audit: EncodingAudit) -> EncodingObservation:
+    """What the attacker sees and is told; nothing of the secret."""
+    seen = read_published(Path(audit.source), build(SCHEMES, audit.scheme, kind="scheme"))
+    private, class_counts = audit.private, audit.class_counts
+    if audit.labels_only:
+        if private is not None or class_counts is not None:
+            raise InvalidCase("--labels-only tells the attacker no number; leave out --private and --class-counts.")
+        seen = replace(seen, num_private=None)
+    if private is not None:
+        seen = replace(seen, num_private=private)
+    if class_counts is not None:
+        counts = torch.tensor(_whole_numbers(class_counts))
+        if private not in (None, int(counts.sum())):
+            raise InvalidCase(f"--class-counts sum to {int(counts.sum())}, not to --private {private}; correct one.")
+        seen = replace(seen, class_counts=counts, num_private=int(counts.sum()))
+    if audit.public is not None:
+        seen = replace(seen, public=_of_size(audit.public, seen, "--public"))
+    if audit.auxiliary is not None:
+        return replace(seen, auxiliary=_of_size(audit.auxiliary, seen, "--auxiliary"))
+    return replace(seen, auxiliary=seen.public)  # who has public images has images of some kind
+
+
+def _defence(seen: EncodingObservation) -> str:
+    """What stands between the private images and the attacker, written as defences are."""
+    own = f",private={seen.private_per_encoding}" if seen.private_per_encoding < seen.k else ""
+    return f"{'instahide' if seen.signed else 'mixup'}:k={seen.k}{own}"
+
+
+def _whole_numbers(text: str) -> list[int]:
+    try:
+        found = [int(word) for word in text.split(",")]
+    except ValueError:
+        found = [-1]
+    if min(found) < 0:
+        raise InvalidCase(f"--class-counts takes whole numbers such as 3,0,2, one for each class, got {text!r}.")
+    return found
+
+
+def _of_size(file: str, seen: EncodingObservation, option: str) -> Tensor:
+    images, wanted = read_images(Path(file)), tuple(seen.encoded.images.shape[1:])
+    if tuple(images.shape[1:]) != wanted:
+        raise InvalidCase(f"{option} holds images {tuple(images.shape[1:])}, but encodings are {wanted}; resize them.")
+    return images
+
+
+def _crowd(seen: EncodingObservation) -> Tensor | None:
+    return seen.auxiliary if seen.auxiliary is not None else seen.public
+
+
+def _file(path: str | None) -> str | None:
+    return None if path is None else Path(path).name
