@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +31,10 @@ def digest(words: Iterable[str], tensors: Iterable[Tensor], numbers: Iterable[in
     return state.hexdigest()[:_LENGTH]
 
 
+_SHOWING = ("cli", "report", "reproduce", "tradeoff")
+"""Rooms that ask for answers and show them; what they decide, such as a model's weights, is among the inputs."""
+
+
 @cache
 def code_fingerprint(*packages: str) -> str:
     """A digest of the source of these packages or modules of LeakGauge, of all of it if none is named.
@@ -39,13 +45,49 @@ def code_fingerprint(*packages: str) -> str:
     >>> code_fingerprint("metrics") == code_fingerprint("metrics") != code_fingerprint()
     True
     """
-    root = Path(__file__).parent
+    return source_digest(Path(__file__).parent, packages)
+
+
+@cache
+def answering_code() -> str:
+    """A digest of the source that decides the answer to a case: every .py file of LeakGauge but those that only ask and
+    show (cli, report, reproduce, tradeoff).
+
+    Whatever is kept under a key that holds it is computed anew once any of these files has changed. For code that is
+    none of these files see `foreign_code`; the dependencies are not covered, their versions are in `environment`.
+    """
+    return source_digest(Path(__file__).parent, without=_SHOWING)
+
+
+def source_digest(root: Path, packages: Iterable[str] = (), *, without: Iterable[str] = ()) -> str:
+    """A digest of the .py files under a folder, by name and content: of some packages, or of all but some."""
     state = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if not packages or name.removesuffix(".py").startswith(tuple(packages)):
+        room = name.removesuffix(".py").split("/")[0]
+        if room not in without and (not packages or name.removesuffix(".py").startswith(tuple(packages))):
             state.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return state.hexdigest()[:_LENGTH]
+
+
+def foreign_code(*things: object) -> str:
+    """A digest of the files that define these things and their parts, where `answering_code` does not cover them.
+
+    So a user's own attack or defence is told from what it was before an edit; empty if there is none.
+    """
+    files = sorted({file for thing in things for file in _foreign_files(thing)})
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:_LENGTH] if files else ""
+
+
+def _foreign_files(thing: object) -> Iterator[Path]:
+    package, _, rest = type(thing).__module__.partition(".")
+    named = getattr(sys.modules.get(type(thing).__module__), "__file__", None)  # builtins have none
+    if named is not None and (package != "leakgauge" or rest.split(".")[0] in _SHOWING):
+        yield Path(named)
+    parts = thing if isinstance(thing, tuple) else vars(thing).values() if is_dataclass(thing) else ()
+    for part in parts:
+        if isinstance(part, tuple) or is_dataclass(part):  # not a number, a path or an enum, which configure alone
+            yield from _foreign_files(part)
 
 
 def environment() -> dict[str, str]:

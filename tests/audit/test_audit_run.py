@@ -17,6 +17,8 @@ from torch.nn.functional import cross_entropy, multi_margin_loss
 
 from leakgauge import THREAT_MODELS, FedSGD, UpdateObservation, Verdict
 from leakgauge.attacks.analytic import LinearLayer
+from leakgauge.audit import case as case_module
+from leakgauge.audit import run as run_module
 from leakgauge.audit.api import execute
 from leakgauge.audit.case import Case
 from leakgauge.audit.executors import InProcess
@@ -406,6 +408,25 @@ def test_what_could_not_be_measured_is_measured_once_it_can_be(tmp_path: Path) -
     again = recall(case.key, {"psnr": Unable(), "identification": Unable()}, store)
     assert again is not None
     assert again.scores["psnr"] == fresh.scores["psnr"]
+
+
+def test_a_changed_attack_never_returns_an_old_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, spy = FolderStore.create(tmp_path), Spy()
+    (old, *_) = InProcess().run(cases(spy), METRICS, store)
+    list(InProcess().run(cases(spy), METRICS, store))
+    assert len(spy.given) == 2  # the real case and its null, once
+    monkeypatch.setattr(case_module, "answering_code", lambda: "mended")
+    monkeypatch.setattr(run_module, "answering_code", lambda: "mended")
+    (new, *_) = InProcess().run(cases(spy), METRICS, store)
+    assert len(spy.given) == 4
+    assert (new.key != old.key, new.code) == (True, "mended")
+    assert store.get(old.key) is not None
+
+
+def test_the_code_of_a_users_own_attack_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = cases(Spy())[0].key
+    monkeypatch.setattr(case_module, "foreign_code", lambda *things: "edited")
+    assert cases(Spy())[0].key != before
 
 
 def test_a_record_without_originals_is_recalled_as_it_is(make_record: MakeRecord) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 import os
 import sqlite3
@@ -7,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -237,12 +239,86 @@ def test_a_folder_in_place_of_the_database_is_refused_at_once(tmp_path: Path) ->
 def test_a_damaged_record_is_refused_in_one_sentence(tmp_path: Path, make_record: MakeRecord, body: str) -> None:
     store = FolderStore.create(tmp_path)
     store.put(make_record())
-    connection = sqlite3.connect(tmp_path / "audit.sqlite")
-    connection.execute("UPDATE records SET body = ?", (body,))
-    connection.commit()
-    connection.close()
+    change(tmp_path / "audit.sqlite", ("UPDATE records SET body = ?", (body,)))
     with pytest.raises(InvalidFile, match=r"0123.*damaged") as caught:
         store.get("0123")
+    assert one_sentence(caught.value)
+
+
+FIRST_LAYOUT = """
+CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, body TEXT NOT NULL, finished TEXT DEFAULT CURRENT_TIMESTAMP);
+CREATE TABLE IF NOT EXISTS runs (
+    id INTEGER PRIMARY KEY, description TEXT NOT NULL, keys TEXT NOT NULL, started TEXT DEFAULT CURRENT_TIMESTAMP
+);
+"""
+FIRST_LEDGER = [
+    ["server", True, "MALICIOUS: front_layer puts a layer in front"],
+    ["labels", False, "hidden; the attack has to restore them"],
+    ["defence", True, "clipping:max_norm=1+pruning:keep=0.1: known to the attacker"],
+]
+
+
+def change(database: Path, *statements: tuple[str, tuple[object, ...]]) -> None:
+    connection = sqlite3.connect(database)
+    for statement in statements:
+        connection.execute(*statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("enter", [FolderStore.open, FolderStore.create], ids=["opened", "resumed"])
+def test_a_store_of_the_first_layout_is_brought_to_this_one(
+    tmp_path: Path, make_record: MakeRecord, enter: Callable[[Path], FolderStore]
+) -> None:
+    """As the code before layouts had numbers wrote it."""
+    early = {"schema", "code", "true_counts", "restored_counts", "label_guess"}
+    body = {name: value for name, value in json.loads(make_record().to_json()).items() if name not in early}
+    connection = sqlite3.connect(tmp_path / "audit.sqlite")
+    connection.executescript(FIRST_LAYOUT)
+    connection.execute(
+        "INSERT INTO records (key, body) VALUES ('0123', ?)", (json.dumps(body | {"ledger": FIRST_LEDGER}),)
+    )
+    connection.execute("INSERT INTO runs (description, keys) VALUES (?, ?)", ('{"seed": 3}', '["0123"]'))
+    connection.commit()
+    connection.close()
+    store = enter(tmp_path)
+    record = store.get("0123")
+    assert record == make_record(
+        ledger=(
+            Fact(Subject.MALICIOUS_SERVER, True, "front_layer puts a layer in front"),
+            Fact(Subject.LABELS, False, "hidden; the attack has to restore them"),
+            Fact(Subject.DEFENCE, True, "known to the attacker", about="clipping:max_norm=1+pruning:keep=0.1"),
+        )
+    )
+    assert [[fact.name, fact.disclosed, fact.words] for fact in record.ledger] == FIRST_LEDGER
+    assert FolderStore.open(tmp_path).get("0123") == record
+    assert load_result(tmp_path, {}).seed == 3
+
+
+def test_a_store_from_the_future_is_refused_in_one_sentence(tmp_path: Path, make_record: MakeRecord) -> None:
+    FolderStore.create(tmp_path).put(make_record())
+    change(tmp_path / "audit.sqlite", ("PRAGMA user_version = 99", ()))
+    for enter in (FolderStore.open, FolderStore.create):
+        with pytest.raises(InvalidFile, match=r"later LeakGauge \(layout 99.*choose another --out") as caught:
+            enter(tmp_path)
+        assert one_sentence(caught.value)
+
+
+def test_a_record_from_the_future_is_refused_in_one_sentence(tmp_path: Path, make_record: MakeRecord) -> None:
+    store = FolderStore.create(tmp_path)
+    store.put(make_record())
+    later = json.dumps(json.loads(make_record().to_json()) | {"schema": 99})
+    change(tmp_path / "audit.sqlite", ("UPDATE records SET body = ?", (later,)))
+    with pytest.raises(InvalidFile, match=r"0123.*another version"):
+        store.get("0123")
+
+
+def test_a_damaged_list_of_runs_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    store = FolderStore.create(tmp_path)
+    store.begin_run({"seed": 0}, ["0123"])
+    change(tmp_path / "audit.sqlite", ("UPDATE runs SET keys = ?", ('["0123"',)))
+    with pytest.raises(InvalidFile, match=r"list of runs.*damaged") as caught:
+        store.runs()
     assert one_sentence(caught.value)
 
 

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from leakgauge.attacks.base import LabelAttack
 from leakgauge.audit.sources import Source
-from leakgauge.fingerprint import digest
+from leakgauge.fingerprint import answering_code, digest, foreign_code
 from leakgauge.protocol.facts import Fact
 from leakgauge.types import Batch, Reconstruction
-from leakgauge.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,24 @@ class Case:
 
     @cached_property
     def key(self) -> str:
-        """Identifies the result: equal keys mean that running again would give the same record."""
+        """Identifies the result: equal keys mean that running again would give the same record.
+
+        It covers the inputs (what is observed, the truth, the crowd, the attack, what it is told, the seed) and the
+        code that decides the answer, see `answering_code` and `foreign_code`; neither metrics, which can be completed
+        later, nor the machine, which a record names.
+        """
         truth = () if self.truth is None else (self.truth.inputs, self.truth.labels)
         beside = tuple(one for one in (self.distractors, self.members) if one is not None)
         return digest(
-            (VERSION, self.source.fingerprint(), self.defence, repr(self.attack), self.attack_name, repr(self.ledger)),
+            (
+                answering_code(),
+                foreign_code(self.attack),
+                self.source.fingerprint(),
+                self.defence,
+                repr(self.attack),
+                self.attack_name,
+                repr(self.ledger),
+            ),
             (*truth, *beside),
             (self.round, self.null, self.seed, self.paired),
         )

@@ -13,6 +13,9 @@ from torch import Tensor
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Outcome
 
+SCHEMA = 2
+"""Version of the fields below as they are written; what an older version wrote is read by `upgrade`."""
+
 
 @dataclass(frozen=True)
 class Pictures:
@@ -38,7 +41,8 @@ class Record:
     ``crowd`` counts the distractors an original was to be picked from.
 
     ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known;
-    ``label_guess`` holds the expected scores of labels that are guessed."""
+    ``label_guess`` holds the expected scores of labels that are guessed. ``code`` is the fingerprint of the source that
+    made the record, empty where that was not yet noted."""
 
     key: str
     round: int
@@ -57,6 +61,7 @@ class Record:
     ledger: tuple[Fact, ...]
     seconds: float
     environment: Mapping[str, str]
+    code: str = ""
     crowd: int = 0
     true_counts: tuple[int, ...] | None = None
     restored_counts: tuple[int, ...] | None = None
@@ -66,7 +71,7 @@ class Record:
     def to_json(self) -> str:
         """Everything but the pictures, which are tensors."""
         values = {name: value for name, value in vars(self).items() if name != "pictures"}
-        values |= {"outcome": self.outcome.name, "ledger": [_line(fact) for fact in self.ledger]}
+        values |= {"schema": SCHEMA, "outcome": self.outcome.name, "ledger": [_line(fact) for fact in self.ledger]}
         values["scores"] = {name: [_plain(score) for score in scores] for name, scores in self.scores.items()}
         values["chance"] = _plain(self.chance)
         for name in ("facts", "label_guess"):
@@ -75,16 +80,36 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str, pictures: Pictures) -> Record:
-        values = json.loads(text)
+        values = upgrade(json.loads(text))
+        if values.pop("schema") != SCHEMA:
+            raise ValueError("a record of a later version")
         values["outcome"] = Outcome[values["outcome"]]
         values["ledger"] = tuple(Fact(Subject[name], *rest) for name, *rest in values["ledger"])
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
         values["chance"] = _number(values["chance"])
         for name in ("facts", "label_guess"):
-            values[name] = {key: _number(value) for key, value in values.get(name, {}).items()}
-        for name in ("true_counts", "restored_counts"):  # not in the records of earlier versions
-            values[name] = None if values.get(name) is None else tuple(values[name])
+            values[name] = {key: _number(value) for key, value in values[name].items()}
+        for name in ("true_counts", "restored_counts"):
+            values[name] = None if values[name] is None else tuple(values[name])
         return cls(**values, pictures=pictures)
+
+
+def upgrade(values: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a record as this version writes them, from those of any version before it."""
+    if "schema" in values:
+        return values
+    early: dict[str, Any] = {"true_counts": None, "restored_counts": None, "label_guess": {}, "code": ""}
+    return early | values | {"schema": SCHEMA, "ledger": [_first_line(*fact) for fact in values["ledger"]]}
+
+
+def _first_line(name: str, disclosed: bool, detail: str) -> list[object]:
+    """A fact as version 1 wrote it: the subject by its shown name, and whom it is about within the detail."""
+    subject, about = Subject(name), ""
+    if subject is Subject.MALICIOUS_SERVER:
+        detail = detail.removeprefix("MALICIOUS: ")
+    elif subject is Subject.DEFENCE:
+        about, _, detail = detail.rpartition(": ")
+    return _line(Fact(subject, disclosed, detail, about))
 
 
 def _line(fact: Fact) -> list[object]:

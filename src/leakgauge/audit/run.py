@@ -17,7 +17,7 @@ from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably
 from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
-from leakgauge.fingerprint import environment
+from leakgauge.fingerprint import answering_code, environment
 from leakgauge.metrics import Comparison, Identification, Metric, align, class_counts, expected_guess
 from leakgauge.progress import Progress, silent
 from leakgauge.randomness import seeded
@@ -77,6 +77,7 @@ def run_case(
         ledger=case.ledger,
         seconds=seconds,
         environment=environment(),
+        code=answering_code(),
         crowd=0 if case.distractors is None else case.distractors.shape[-4],
         true_counts=true_counts,
         restored_counts=restored_counts,

@@ -6,23 +6,29 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from leakgauge.audit.record import Pictures, Record
+from leakgauge.audit.record import Pictures, Record, upgrade
 from leakgauge.errors import InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, body TEXT NOT NULL, finished TEXT DEFAULT CURRENT_TIMESTAMP);
-CREATE TABLE IF NOT EXISTS runs (
-    id INTEGER PRIMARY KEY, description TEXT NOT NULL, keys TEXT NOT NULL, started TEXT DEFAULT CURRENT_TIMESTAMP
-);
+LAYOUT = 2
+"""Version of the tables below and of what their rows hold, kept as ``user_version``; 0 is the first, without a number.
+
+A store of an earlier layout is brought to this one when it is opened, one of a later layout is refused.
 """
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS records "
+    "(key TEXT PRIMARY KEY, body TEXT NOT NULL, finished TEXT DEFAULT CURRENT_TIMESTAMP)",
+    "CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, description TEXT NOT NULL, keys TEXT NOT NULL, "
+    "started TEXT DEFAULT CURRENT_TIMESTAMP)",
+)
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that is writing."""
@@ -81,7 +87,7 @@ class FolderStore:
         writable_folder(store._tensors)
         with store._connection() as connection:
             _write_ahead(connection)
-            connection.executescript(_SCHEMA)
+        store._migrate(_TABLES)
         return store
 
     @classmethod
@@ -90,7 +96,34 @@ class FolderStore:
             raise InvalidFile(
                 f"{folder} holds no audit (audit.sqlite is missing); run `leakgauge audit --out {folder}`."
             )
-        return cls(folder)
+        store = cls(folder)
+        store._migrate()
+        return store
+
+    def _migrate(self, tables: Sequence[str] = ()) -> None:
+        """Bring the database to this layout; what has no tables yet gets the given ones."""
+        with self._connection() as connection:
+            if self._layout(connection) == LAYOUT:
+                return
+            connection.execute("BEGIN IMMEDIATE")  # two processes may open a new folder at once
+            if self._layout(connection) == LAYOUT:
+                return
+            for table in tables:
+                connection.execute(table)
+            for key, body in connection.execute("SELECT key, body FROM records").fetchall():
+                with suppress(ValueError, TypeError, KeyError):  # what is damaged is refused when it is asked for
+                    upgraded = json.dumps(upgrade(json.loads(body)), allow_nan=False)
+                    connection.execute("UPDATE records SET body = ? WHERE key = ?", (upgraded, key))
+            connection.execute(f"PRAGMA user_version = {LAYOUT}")
+
+    def _layout(self, connection: sqlite3.Connection) -> int:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if found > LAYOUT:
+            raise InvalidFile(
+                f"The results in {self.folder} were written by a later LeakGauge (layout {found}, this one knows "
+                f"{LAYOUT}); update LeakGauge or choose another --out folder."
+            )
+        return int(found)
 
     def get(self, key: str) -> Record | None:
         with self._connection() as connection:
@@ -144,10 +177,13 @@ class FolderStore:
     def runs(self) -> list[dict[str, Any]]:
         with self._connection() as connection:
             rows = connection.execute("SELECT id, description, keys, started FROM runs ORDER BY id").fetchall()
-        return [
-            {"id": row[0], "description": json.loads(row[1]), "keys": json.loads(row[2]), "started": row[3]}
-            for row in rows
-        ]
+        try:
+            return [
+                {"id": row[0], "description": json.loads(row[1]), "keys": json.loads(row[2]), "started": row[3]}
+                for row in rows
+            ]
+        except (ValueError, TypeError) as error:
+            raise InvalidFile(f"The list of runs in {self.folder} is damaged; choose another --out folder.") from error
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

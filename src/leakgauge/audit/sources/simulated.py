@@ -9,7 +9,7 @@ from functools import cached_property
 from leakgauge import params as tree
 from leakgauge.audit.sources.base import UpdateSource
 from leakgauge.defences import Defence
-from leakgauge.fingerprint import digest
+from leakgauge.fingerprint import digest, foreign_code
 from leakgauge.protocol.local_update import Sent
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.round import Federation, disclose
@@ -67,9 +67,14 @@ class SimulatedClient:
 
     @cached_property
     def fingerprint(self) -> str:
-        state = self.federation.state
+        state, algorithm = self.federation.state, self.federation.local_update
         return digest(
-            (repr(self.federation.local_update), repr(self.defence), self.federation.learner.mode),
+            (
+                foreign_code(algorithm, self.defence),
+                repr(algorithm),
+                repr(self.defence),
+                self.federation.learner.mode,
+            ),
             (
                 *state.params.values(),
                 *state.buffers.values(),
