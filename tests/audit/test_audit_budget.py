@@ -477,10 +477,10 @@ def test_an_attack_that_cannot_be_stepped_simply_runs(tmp_path: Path) -> None:
 def test_an_audit_stopped_in_its_second_attack_reports_the_first_and_goes_on_within_the_second(tmp_path: Path) -> None:
     cases = [case_of(ATTACKS["signed Adam"]), case_of(ATTACKS["quasi-Newton"])]
 
-    def progress_of(index: int, case: Case) -> Progress:
+    def watch(index: int, title: str, slot: int = 0) -> Progress:
         return stop_at(4, KeyboardInterrupt) if index else silent
 
-    first = execute(cases, METRICS, {"seed": 0}, tmp_path, progress_of)
+    first = execute(cases, METRICS, {"seed": 0}, tmp_path, watch)
     assert (first.complete, len(first.rows)) == (False, 1)
     made: list[int] = []
     again = execute(cases, METRICS, {"seed": 0}, tmp_path, lambda index, case: lambda tick: made.append(tick.step))

@@ -83,12 +83,12 @@ def test_cases_in_two_processes_give_the_records_of_one_in_their_order(prepared:
     expected = [record.key for record in InProcess().run(prepared.cases, prepared.metrics, alone)]
     told: dict[int, list[float]] = {}
 
-    def progress_of(index: int, case: Case, slot: int = 0) -> Progress:
+    def watch(index: int, title: str, slot: int = 0) -> Progress:
         assert slot in (0, 1)
-        assert case is prepared.cases[index]
+        assert title == prepared.cases[index].title
         return lambda tick: told.setdefault(index, []).append(tick.fraction)
 
-    found = Processes(2, 0.0).run(prepared.cases, prepared.metrics, shared, progress_of)
+    found = Processes(2, 0.0).run(prepared.cases, prepared.metrics, shared, watch)
     assert [record.key for record in found] == expected
     assert all(digits(case, alone) == digits(case, shared) for case in prepared.cases)
     stepwise = {index for index, case in enumerate(prepared.cases) if case.attack_name == "quasi_newton"}
@@ -102,11 +102,11 @@ def test_results_that_are_kept_are_not_computed_again(prepared: Prepared, tmp_pa
     first = list(InProcess().run(prepared.cases, prepared.metrics, store))
     begun: list[int] = []
 
-    def progress_of(index: int, case: Case, slot: int = 0) -> Progress:
+    def watch(index: int, title: str, slot: int = 0) -> Progress:
         begun.append(index)
         return silent
 
-    again = list(Processes(2, 0.0).run(prepared.cases, prepared.metrics, store, progress_of))
+    again = list(Processes(2, 0.0).run(prepared.cases, prepared.metrics, store, watch))
     assert [record.key for record in again] == [record.key for record in first]
     assert begun == []
 
@@ -148,7 +148,7 @@ def test_ctrl_c_stops_the_workers_and_keeps_what_is_done(prepared: Prepared, tmp
     cases = [first, replace(second, attack=Endless())]
     store = FolderStore.create(tmp_path)
 
-    def progress_of(index: int, case: Case, slot: int = 0) -> Progress:
+    def watch(index: int, title: str, slot: int = 0) -> Progress:
         def interrupt(tick: Tick) -> None:
             if store.get(first.key) is not None:
                 raise KeyboardInterrupt
@@ -156,7 +156,7 @@ def test_ctrl_c_stops_the_workers_and_keeps_what_is_done(prepared: Prepared, tmp
         return interrupt if index == 1 else silent
 
     def run() -> Iterator[object]:
-        yield from Processes(2, 0.0).run(cases, prepared.metrics, store, progress_of)
+        yield from Processes(2, 0.0).run(cases, prepared.metrics, store, watch)
 
     with pytest.raises(KeyboardInterrupt):
         list(run())

@@ -172,9 +172,9 @@ def test_the_attack_cannot_reach_the_truth(threat_model: str, mode: str, defence
         spy, model=with_batch_norm(), mode=mode, rounds=[one], defence=defence, threat_model=threat_model
     )
     assert (real.null, null.null) == (False, True)
-    with case_progress(Console(quiet=True), [real, null]) as progress_of:
-        run_case(real, METRICS, progress_of(0, real))
-        run_case(null, METRICS, progress_of(1, null))
+    with case_progress(Console(quiet=True), [real, null]) as watch:
+        run_case(real, METRICS, watch(0, real.title))
+        run_case(null, METRICS, watch(1, null.title))
     assert one.distractors is not None
     for observation, _, progress in spy.given:
         assert type(observation) is UpdateObservation

@@ -28,14 +28,14 @@ from leakgauge.audit.api import execute
 from leakgauge.audit.plan import Plan, prepare
 from leakgauge.config import from_mapping, load_config
 
-def progress_of(index, case):
+def watch(index, title, slot=0):
     def progress(tick):
         if tick.step == 30:
             os.kill(os.getpid(), signal.SIGKILL)
     return progress
 
 prepared = prepare(from_mapping(Plan, load_config(Path(sys.argv[1])), source="plan"))
-execute(prepared.cases, prepared.metrics, prepared.description, Path(sys.argv[2]), progress_of, snapshot_every=0.0)
+execute(prepared.cases, prepared.metrics, prepared.description, Path(sys.argv[2]), watch, snapshot_every=0.0)
 """
 
 

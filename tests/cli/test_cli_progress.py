@@ -46,9 +46,9 @@ def shown(terminal: bool) -> str:
     with training_progress(console) as step:
         step(Tick(3, 0.5))
     cases = [some_case(), some_case(null=True)]
-    with case_progress(console, cases, clock) as progress_of:
-        progress_of(0, cases[0])(Tick(5, 0.5, 0.25))
-        tick = progress_of(1, cases[1])
+    with case_progress(console, cases, clock) as watch:
+        watch(0, cases[0].title)(Tick(5, 0.5, 0.25))
+        tick = watch(1, cases[1].title)
         tick(Tick(6, 0.1, 0.125))
         clock.now += 2
         tick(Tick(75, 0.3, 0.00123))
@@ -134,9 +134,9 @@ def test_cases_side_by_side_share_the_time_left() -> None:
 def test_the_bars_survive_a_case_without_a_single_tick() -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
     cases = [some_case(), some_case(null=True)]
-    with case_progress(console, cases, Clock()) as progress_of:
-        progress_of(0, cases[0])
-        progress_of(1, cases[1])(Tick(1, 1.0, float("nan")))
+    with case_progress(console, cases, Clock()) as watch:
+        watch(0, cases[0].title)
+        watch(1, cases[1].title)(Tick(1, 1.0, float("nan")))
 
 
 def test_a_log_file_gets_no_bars_and_no_blank_lines() -> None:

@@ -18,13 +18,14 @@ from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.result import AuditResult, summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
-from leakgauge.audit.run import Metrics, ProgressOf, recall, unwatched
+from leakgauge.audit.run import Metrics, recall
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.catalogue import ATTACKS, standard_metrics
 from leakgauge.config import build, build_defence, choose
 from leakgauge.data import reference_images
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Watch, unwatched
 from leakgauge.protocol.learner import LossFunction, Mode, learner_and_state
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
 from leakgauge.protocol.round import Federation
@@ -110,13 +111,13 @@ def execute(
     metrics: Metrics,
     description: Mapping[str, Any],
     out: Path | None,
-    progress_of: ProgressOf = unwatched,
+    watch: Watch = unwatched,
     snapshot_every: float = SNAPSHOT_EVERY,
     executor: Executor = InProcess(),
 ) -> AuditResult:
     """Run the cases and keep what finishes, in ``out`` if given; interrupted, the finished part is still reported."""
     with suitable_threads(max(case.source.num_parameters for case in cases)):
-        return _execute(cases, metrics, description, out, progress_of, snapshot_every, executor)
+        return _execute(cases, metrics, description, out, watch, snapshot_every, executor)
 
 
 def _execute(
@@ -124,7 +125,7 @@ def _execute(
     metrics: Metrics,
     description: Mapping[str, Any],
     out: Path | None,
-    progress_of: ProgressOf,
+    watch: Watch,
     snapshot_every: float,
     executor: Executor,
 ) -> AuditResult:
@@ -135,7 +136,7 @@ def _execute(
     records = []
     complete = True
     try:
-        for record in executor.run(cases, metrics, store, progress_of, snapshot_every):
+        for record in executor.run(cases, metrics, store, watch, snapshot_every):
             records.append(record)
     except KeyboardInterrupt:
         # From the store: the interruption may have come between keeping a result and handing it over.

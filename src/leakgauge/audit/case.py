@@ -42,6 +42,11 @@ class Case:
         """Whether the attack is after labels alone, so that no private pixel is looked at."""
         return isinstance(self.attack, LabelAttack)
 
+    @property
+    def title(self) -> str:
+        """What is said of it while it runs."""
+        return f"{self.defence}, {self.attack_name}" + (" (null)" if self.null else "")
+
     @cached_property
     def key(self) -> str:
         """Identifies the result: equal keys mean that running again would give the same record.

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,17 +25,6 @@ from leakgauge.types import Batch, Outcome, Reconstruction
 
 Metrics = Mapping[str, Metric]
 """By name."""
-
-
-class ProgressOf(Protocol):
-    """Who is told how far a case comes; cases of one ``slot`` run one after another, those of others beside them."""
-
-    def __call__(self, index: int, case: Case, slot: int = 0) -> Progress: ...
-
-
-def unwatched(index: int, case: Case, slot: int = 0) -> Progress:
-    del index, case, slot
-    return silent
 
 
 def run_case(

@@ -80,7 +80,7 @@ def audit(
     with training_progress(console) as train_step:
         prepared = prepare(plan, train_step)
     check_limits(limits, prepared)
-    with case_progress(console, prepared.cases) as progress_of:
+    with case_progress(console, prepared.cases) as watch:
         work = prepared.cases, prepared.metrics, prepared.description
-        result = execute(*work, out, progress_of, executor=executor_for(jobs))
+        result = execute(*work, out, watch, executor=executor_for(jobs))
     finish(result, out, limits, as_json, "audit")

@@ -52,8 +52,8 @@ def invert(
     )
     check_limits(limits, prepared)
     console = stderr()
-    with case_progress(console, prepared.cases) as progress_of:
-        result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
+    with case_progress(console, prepared.cases) as watch:
+        result = execute(prepared.cases, prepared.metrics, prepared.description, out, watch)
     for row in result.rows:
         for record in row.records:
             write_images(record.pictures.reconstructions, out)

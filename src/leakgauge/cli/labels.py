@@ -46,6 +46,6 @@ def labels(
         )
     )
     check_limits(limits, prepared)
-    with case_progress(stderr(), prepared.cases) as progress_of:
-        result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
+    with case_progress(stderr(), prepared.cases) as watch:
+        result = execute(prepared.cases, prepared.metrics, prepared.description, out, watch)
     finish(result, out, limits, as_json, "labels", label_tables)

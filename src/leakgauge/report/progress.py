@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from leakgauge.audit.case import Case
-from leakgauge.audit.run import ProgressOf
 from leakgauge.progress import Progress as AttackProgress
-from leakgauge.progress import Tick
+from leakgauge.progress import Tick, Watch
 
 
 class Pace:
@@ -121,19 +120,18 @@ def training_progress(console: Console, label: str = "data and model") -> Iterat
 @contextmanager
 def case_progress(
     console: Console, cases: Sequence[Case], clock: Callable[[], float] = time.monotonic
-) -> Iterator[ProgressOf]:
+) -> Iterator[Watch]:
     """A bar over all cases and one for each that is under way, each with its time left."""
     forecast = Forecast([case.attack_name for case in cases])
     with progress_bar(console, TextColumn("{task.fields[left]}", style="cyan")) as bar:
         everything = bar.add_task("attacking", total=float(len(cases)), left="", detail="")
         bars = {0: bar.add_task("this attack", total=1.0, left="", detail="")}
 
-        def of(index: int, case: Case, slot: int = 0) -> AttackProgress:
+        def of(index: int, title: str, slot: int = 0) -> AttackProgress:
             pace = forecast.start(index, clock(), slot)
             if slot not in bars:
                 bars[slot] = bar.add_task("beside it", total=1.0, left="", detail="")
-            name = f"{case.defence}, {case.attack_name}" + (" (null)" if case.null else "")
-            bar.update(everything, completed=forecast.done, detail=f"{index + 1} of {len(cases)}: {name}")
+            bar.update(everything, completed=forecast.done, detail=f"{index + 1} of {len(cases)}: {title}")
             bar.update(bars[slot], completed=0.0, left="", detail="")
 
             def tick(tick: Tick) -> None:
@@ -194,5 +192,5 @@ class Bars:
     def training(self, label: str) -> AbstractContextManager[AttackProgress]:
         return training_progress(self.console, label)
 
-    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]:
+    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[Watch]:
         return case_progress(self.console, cases)

@@ -227,7 +227,7 @@ def _metrics(experiment: Experiment, options: Options) -> Metrics:
 
 
 def _records(cases: list[Case], metrics: Metrics, store: FolderStore, watch: Watch, number: int) -> Iterator[Record]:
-    return InProcess().run(cases, metrics, store, lambda index, case, slot=0: watch.attacking(number + index, case))
+    return InProcess().run(cases, metrics, store, lambda index, title, slot=0: watch.attacking(number + index, cases[index]))
 
 
 def _cases(

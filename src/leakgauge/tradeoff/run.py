@@ -15,14 +15,14 @@ from leakgauge.audit.plan import prepare
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
-from leakgauge.audit.run import Metrics, ProgressOf, unwatched
+from leakgauge.audit.run import Metrics
 from leakgauge.audit.store import FolderStore
 from leakgauge.checkpoints import CHECKPOINT_EVERY
 from leakgauge.config import build_dataset
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import writable_folder, write_tensors
-from leakgauge.progress import Progress, silent
+from leakgauge.progress import Progress, Watch, silent, unwatched
 from leakgauge.threads import suitable_threads
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow
@@ -33,12 +33,12 @@ Place = tuple[str, Condition]
 """A cell of the table: the defence and the condition."""
 
 
-class Watch(Protocol):
+class Stages(Protocol):
     """Who is told how far it is: both hand out a context, so that bars can be drawn and taken away."""
 
     def training(self, label: str) -> AbstractContextManager[Progress]: ...
 
-    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]: ...
+    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[Watch]: ...
 
 
 class Unwatched:
@@ -48,7 +48,7 @@ class Unwatched:
         del label
         return nullcontext(silent)
 
-    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[ProgressOf]:
+    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[Watch]:
         del cases
         return nullcontext(unwatched)
 
@@ -70,13 +70,13 @@ class _Leakage:
         self.questions, self.refused, self.metrics, self.store = questions, refused, metrics, store
         self._records: list[Record] = []
 
-    def run(self, watch: Watch, snapshot_every: float, executor: Executor) -> None:
+    def run(self, stages: Stages, snapshot_every: float, executor: Executor) -> None:
         cases = [question.case for question in self.questions]
         if not cases:
             return
-        with suitable_threads(max(case.source.num_parameters for case in cases)), watch.attacking(cases) as progress_of:
+        with suitable_threads(max(case.source.num_parameters for case in cases)), stages.attacking(cases) as watch:
             try:
-                for record in executor.run(cases, self.metrics, self.store, progress_of, snapshot_every):
+                for record in executor.run(cases, self.metrics, self.store, watch, snapshot_every):
                     self._records.append(record)
             except KeyboardInterrupt:
                 # From the store: the interruption may have come between keeping the last result and handing it over.
@@ -100,7 +100,7 @@ class _Leakage:
 def tradeoff(
     plan: TradeoffPlan,
     out: Path,
-    watch: Watch | None = None,
+    stages: Stages | None = None,
     *,
     checkpoint_every: float = CHECKPOINT_EVERY,
     snapshot_every: float = SNAPSHOT_EVERY,
@@ -110,7 +110,7 @@ def tradeoff(
 
     An interruption before anything could be kept is passed on.
     """
-    watching = Unwatched() if watch is None else watch
+    stages = stages or Unwatched()
     dataset = build_dataset(plan.dataset, plan.data_root)
     # All bad input shows here, before any work.
     trainings = {defence: prepare_training(plan.training(defence), dataset) for defence in plan.defences}
@@ -119,14 +119,14 @@ def tradeoff(
     leakage: _Leakage | None = None
     complete = True
     try:
-        state = _victim(plan, dataset, out, watching, checkpoint_every)
+        state = _victim(plan, dataset, out, stages, checkpoint_every)
         leakage = _prepare(plan, state, FolderStore.create(out))
         for defence, training in trainings.items():
             try:
-                utilities[defence] = _train(training, out, watching, checkpoint_every)
+                utilities[defence] = _train(training, out, stages, checkpoint_every)
             except InvalidCase as error:  # not every defence goes with every model; the others do not suffer for it
                 untrained[defence] = str(error)
-        leakage.run(watching, snapshot_every, executor)
+        leakage.run(stages, snapshot_every, executor)
     except KeyboardInterrupt:
         complete = False
         if leakage is None:
@@ -146,17 +146,17 @@ def tradeoff(
     return Tradeoff(rows, plan.conditions(), limit, plan.words() | {"version": VERSION}, complete)
 
 
-def _train(prepared: PreparedTraining, out: Path, watch: Watch, checkpoint_every: float) -> Trained:
-    with watch.training(f"training with {prepared.plan.defence}") as progress:
+def _train(prepared: PreparedTraining, out: Path, stages: Stages, checkpoint_every: float) -> Trained:
+    with stages.training(f"training with {prepared.plan.defence}") as progress:
         return run_training(prepared, out, progress, checkpoint_every)
 
 
-def _victim(plan: TradeoffPlan, dataset: Dataset, out: Path, watch: Watch, checkpoint_every: float) -> str | None:
+def _victim(plan: TradeoffPlan, dataset: Dataset, out: Path, stages: Stages, checkpoint_every: float) -> str | None:
     """A file with the weights that every defence is attacked with; None leaves the model as it comes."""
     words = plan.victim()
     if words is None:
         return None
-    with watch.training("training the victim") as progress:
+    with stages.training("training the victim") as progress:
         trained = run_training(prepare_training(words, dataset), out, progress, checkpoint_every)
     path = writable_folder(out) / "victim.safetensors"
     write_tensors(path, trained.weights())

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from leakgauge.audit.case import Case
 from leakgauge.audit.record import Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
-from leakgauge.audit.run import Metrics, ProgressOf, unwatched
+from leakgauge.audit.run import Metrics
 from leakgauge.audit.store import Store
+from leakgauge.progress import Watch, unwatched
 
 
 class Executor(ABC):
@@ -21,7 +22,7 @@ class Executor(ABC):
         cases: Sequence[Case],
         metrics: Metrics,
         store: Store,
-        progress_of: ProgressOf = unwatched,
+        watch: Watch = unwatched,
         snapshot_every: float = SNAPSHOT_EVERY,
     ) -> Iterator[Record]:
         """The records in the order of the cases, each as soon as it and those before it are there."""

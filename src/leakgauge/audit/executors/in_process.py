@@ -9,8 +9,9 @@ from leakgauge.audit.case import Case
 from leakgauge.audit.executors.base import Executor
 from leakgauge.audit.record import Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
-from leakgauge.audit.run import Metrics, ProgressOf, recall, run_case, unwatched
+from leakgauge.audit.run import Metrics, recall, run_case
 from leakgauge.audit.store import Store
+from leakgauge.progress import Watch, unwatched
 
 
 @dataclass(frozen=True)
@@ -20,13 +21,13 @@ class InProcess(Executor):
         cases: Sequence[Case],
         metrics: Metrics,
         store: Store,
-        progress_of: ProgressOf = unwatched,
+        watch: Watch = unwatched,
         snapshot_every: float = SNAPSHOT_EVERY,
     ) -> Iterator[Record]:
         for index, case in enumerate(cases):
             record = recall(case.key, metrics, store)
             if record is None:
-                record = run_case(case, metrics, progress_of(index, case), store, snapshot_every)
+                record = run_case(case, metrics, watch(index, case.title), store, snapshot_every)
                 store.put(record)
             store.drop_snapshot(case.key)
             yield record

@@ -20,10 +20,10 @@ from leakgauge.audit.executors.base import Executor
 from leakgauge.audit.executors.in_process import InProcess
 from leakgauge.audit.record import Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
-from leakgauge.audit.run import Metrics, ProgressOf, recall, run_case, unwatched
+from leakgauge.audit.run import Metrics, recall, run_case
 from leakgauge.audit.store import FolderStore, Store
 from leakgauge.errors import InvalidCase
-from leakgauge.progress import Progress, Tick, silent
+from leakgauge.progress import Progress, Tick, Watch, silent, unwatched
 from leakgauge.threads import is_small
 
 PATIENCE = 10.0
@@ -62,30 +62,30 @@ class Processes(Executor):
         cases: Sequence[Case],
         metrics: Metrics,
         store: Store,
-        progress_of: ProgressOf = unwatched,
+        watch: Watch = unwatched,
         snapshot_every: float = SNAPSHOT_EVERY,
     ) -> Iterator[Record]:
         alone = InProcess()
         small = is_small(max((case.source.num_parameters for case in cases), default=0))
         if self.jobs < 2 or not small or not isinstance(store, FolderStore):
-            yield from alone.run(cases, metrics, store, progress_of, snapshot_every)
+            yield from alone.run(cases, metrics, store, watch, snapshot_every)
             return
         began, done = time.monotonic(), 0
-        for record in alone.run(cases, metrics, store, progress_of, snapshot_every) if self.patience > 0 else ():
+        for record in alone.run(cases, metrics, store, watch, snapshot_every) if self.patience > 0 else ():
             yield record
             done += 1
             if time.monotonic() - began > self.patience:
                 break
         rest = cases[done:]
 
-        def progress_of_rest(index: int, case: Case, slot: int = 0) -> Progress:
-            return progress_of(done + index, case, slot)
+        def watch_rest(index: int, title: str, slot: int = 0) -> Progress:
+            return watch(done + index, title, slot)
 
         pack = _pack(rest, metrics, store, snapshot_every) if len(rest) > 1 else None
         if pack is None:
-            yield from alone.run(rest, metrics, store, progress_of_rest, snapshot_every)
+            yield from alone.run(rest, metrics, store, watch_rest, snapshot_every)
         else:
-            yield from _share_out(rest, metrics, store, self.jobs, pack, progress_of_rest)
+            yield from _share_out(rest, metrics, store, self.jobs, pack, watch_rest)
 
 
 def _pack(cases: Sequence[Case], metrics: Metrics, store: FolderStore, snapshot_every: float) -> bytes | None:
@@ -107,7 +107,7 @@ class _Worker:
 
 
 def _share_out(
-    cases: Sequence[Case], metrics: Metrics, store: FolderStore, jobs: int, pack: bytes, progress_of: ProgressOf
+    cases: Sequence[Case], metrics: Metrics, store: FolderStore, jobs: int, pack: bytes, watch: Watch
 ) -> Iterator[Record]:
     pending = [index for index, case in enumerate(cases) if store.get(case.key) is None]
     done = set(range(len(cases))) - set(pending)
@@ -118,7 +118,7 @@ def _share_out(
                 for slot, worker in enumerate(workers):
                     if worker.index is None and pending:
                         worker.index = pending.pop(0)
-                        worker.progress = progress_of(worker.index, cases[worker.index], slot)
+                        worker.progress = watch(worker.index, cases[worker.index].title, slot)
                         worker.line.send(worker.index)
                 done |= _wait_for_word(workers, cases)
             record = recall(case.key, metrics, store)
