@@ -14,12 +14,16 @@ import pytest
 import torch
 from torch import Generator, nn
 
+from leakgauge import audit
 from leakgauge import params as tree
 from leakgauge.attacks.base import Attack
+from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.matching import GradientMatching
+from leakgauge.attacks.matching.priors import Prior
 from leakgauge.catalogue import ATTACKS, DATASETS, DEFENCES, MODELS
 from leakgauge.cli import main
 from leakgauge.data import Dataset
-from leakgauge.models.base import assemble
+from leakgauge.models.base import assemble, build
 from leakgauge.protocol.local_update import UpdateTransform
 from leakgauge.types import Batch, Outcome, Reconstruction
 
@@ -124,3 +128,23 @@ def test_a_dataset_and_a_model_are_a_class_and_a_line_each(audited, monkeypatch,
     row = audited(dataset="stripes:classes=5", model="perceptron:hidden=7")
     assert row["metrics"]["psnr"]["mean"] > 60
     assert {"stripes", "perceptron"} <= set(listed(capfd).split())
+
+
+@dataclass(frozen=True)
+class Dark(Prior):
+    """Weight times the mean of the inputs."""
+
+    weight: float = 1.0
+
+    def __call__(self, images):
+        return self.weight * images.flatten(1).mean(dim=1)
+
+
+def test_a_prior_is_its_class_and_its_place_in_a_recipe():
+    dataset = Stripes()(None)
+    module = build(Perceptron(), dataset.space.shape, dataset.num_classes, seed=0)
+    attacks = [GradientMatching(priors=(Dark(weight),), budget=Budget(steps=2)) for weight in (0.0, 1e3)]
+    private = dataset.test[slice(0, 1)]
+    result = audit(module, batch=private, attacks=attacks, defences=["none"], references=dataset.test.inputs[20:])
+    scores = {row["metrics"]["psnr"]["mean"] for row in result.to_json()["rows"]}
+    assert len(scores) == len(attacks)
