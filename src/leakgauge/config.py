@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from leakgauge.catalogue import DATASETS, DEFENCES, Table
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
+from leakgauge.defences.base import parts
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import cause, import_factory
 
@@ -31,6 +32,7 @@ __all__ = [
     "from_mapping",
     "import_factory",
     "load_config",
+    "spell_defence",
     "split_chain",
 ]
 
@@ -72,6 +74,22 @@ def build_defence(text: str) -> Defence:
     Chain(defences=(Clipping(max_norm=2.0), Pruning(keep=0.5)))
     """
     return chain(*(build(DEFENCES, part, kind="defence") for part in split_chain(text)))
+
+
+def spell_defence(defence: Defence) -> str:
+    """The words that build a defence; of one that is not in the catalogue, its class and settings in the same form.
+
+    >>> spell_defence(build_defence("clipping:max_norm=2+pruning:keep=0.5"))
+    'clipping:max_norm=2.0+pruning:keep=0.5'
+    """
+    return "+".join(map(_spell, parts(defence))) or "none"
+
+
+def _spell(part: Defence) -> str:
+    name = next((name for name, made in DEFENCES.items() if made is type(part)), type(part).__name__)
+    known: list[str] = [field.name for field in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else []
+    settings = ",".join(f"{option}={getattr(part, option)!r}" for option in known)
+    return f"{name}:{settings}" if settings else name
 
 
 def split_chain(text: str) -> list[str]:

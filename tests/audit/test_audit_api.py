@@ -86,7 +86,7 @@ def test_a_result_has_a_row_for_each_defence_and_attack() -> None:
 def test_names_and_objects_name_the_same_parts() -> None:
     by_name = audit(defences=["clipping:max_norm=1"], attacks=["linear_layer"])
     by_object = audit(defences=[Clipping(1.0)], attacks=[LinearLayer()])
-    assert by_object.rows[0].defence == "Clipping(max_norm=1.0)"
+    assert by_object.rows[0].defence == "clipping:max_norm=1.0"
     assert by_object.rows[0].measurements == by_name.rows[0].measurements
 
 

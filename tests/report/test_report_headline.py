@@ -10,6 +10,7 @@ from test_report_examples import audit, audit_of, null_of, record
 
 from leakgauge.audit.record import Pictures
 from leakgauge.audit.verdict import Verdict
+from leakgauge.config import spell_defence
 from leakgauge.defences import Clipping, GaussianNoise, NoDefence, chain
 from leakgauge.report.words import headline, humanise
 from leakgauge.types import Outcome
@@ -138,12 +139,12 @@ def test_why_nothing_was_judged_is_said() -> None:
     ("defence", "name"),
     [
         ("none", "No defence"),
-        (repr(NoDefence()), "No defence"),
+        (spell_defence(NoDefence()), "No defence"),
         (NOISE, "Clipping (max_norm 1) + Gaussian noise (std 0.01)"),
         ("laplace_noise", "Laplace noise"),
         ("mixing:rate=0.5,rounds=2", "Mixing (rate 0.5, rounds 2)"),
-        (repr(Clipping(2.0)), "Clipping (max_norm 2.0)"),
-        (repr(chain(Clipping(2.0), GaussianNoise(0.1))), "Clipping (max_norm 2.0) + Gaussian noise (std 0.1)"),
+        (spell_defence(Clipping(2.0)), "Clipping (max_norm 2.0)"),
+        (spell_defence(chain(Clipping(2.0), GaussianNoise(0.1))), "Clipping (max_norm 2.0) + Gaussian noise (std 0.1)"),
         ("<mine.Shield object at 0x7f>", "<mine.Shield object at 0x7f>"),
         ("", ""),
     ],

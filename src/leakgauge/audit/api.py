@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, recall
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.catalogue import ATTACKS, standard_metrics
-from leakgauge.config import build, build_defence, choose
+from leakgauge.config import build, build_defence, choose, spell_defence
 from leakgauge.data import reference_images
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
@@ -78,10 +78,12 @@ def audit(
     model_of_threat = threat_model if isinstance(threat_model, ThreatModel) else named_threat_model(threat_model)
     work = chosen_budget(budget)
     named_attacks = dict(
-        _named(spec if isinstance(spec, str) else budgeted(spec, work), lambda text: build_attack(text, work))
+        (spec, build_attack(spec, work)) if isinstance(spec, str) else (repr(made := budgeted(spec, work)), made)
         for spec in attacks
     )
-    named_defences = dict(_named(spec, build_defence) for spec in defences)
+    named_defences = dict(
+        (spec, build_defence(spec)) if isinstance(spec, str) else (spell_defence(spec), spec) for spec in defences
+    )
     one = _round(truth, references, distractors, classes, seed)
     cases = grid(
         Federation(learner, state, local_update),
@@ -192,10 +194,6 @@ def build_attack(text: str, budget: Budget | None = None) -> Any:
 
 def budgeted(attack: Any, budget: Budget | None) -> Any:
     return attack if budget is None else with_budget(attack, budget)
-
-
-def _named(spec: Any, builder: Callable[[str], Any]) -> tuple[str, Any]:
-    return (spec, builder(spec)) if isinstance(spec, str) else (repr(spec), spec)
 
 
 def _round(truth: Batch, references: Tensor | None, distractors: int, classes: int, seed: int) -> Round:

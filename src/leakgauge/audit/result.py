@@ -20,6 +20,9 @@ from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Outcome
 from leakgauge.version import VERSION
 
+UNDEFENDED = "none"
+"""The name of the absence of a defence."""
+
 
 @dataclass(frozen=True)
 class Measurement:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leakgauge.audit.plan import plan_of
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import AuditResult, Finding, Measurement
+from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.files import writable_folder, write_text
@@ -24,7 +24,6 @@ from leakgauge.report.page import FIRST_COLUMNS, Cell, in_words, render_page
 from leakgauge.report.pictures import aspect_ratio, gallery
 from leakgauge.report.words import (
     NOT_MEASURED,
-    UNDEFENDED,
     counted,
     headline,
     humanise,
@@ -118,7 +117,7 @@ def _tone(result: AuditResult) -> Verdict:
     if only_labels_leak(result):
         return Verdict.LEAKS_PARTLY
     everyone = standings(result)
-    judged = [row.verdict for row in everyone if row.defence in UNDEFENDED and row.verdict != Verdict.NOT_JUDGED]
+    judged = [row.verdict for row in everyone if row.defence == UNDEFENDED and row.verdict != Verdict.NOT_JUDGED]
     return gravest(judged or [row.verdict for row in everyone])
 
 

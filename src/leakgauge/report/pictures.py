@@ -13,10 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from leakgauge.audit.record import Pictures, Record
-from leakgauge.audit.result import AuditResult, Finding
+from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding
 from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import PSNR, Identification
-from leakgauge.report.words import NOT_MEASURED, UNDEFENDED, humanise, leakiest, of_encodings, share, unrelated
+from leakgauge.report.words import NOT_MEASURED, humanise, leakiest, of_encodings, share, unrelated
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
 _LARGEST_SIDE = 128
@@ -82,7 +82,7 @@ def gallery(result: AuditResult) -> list[Line]:
         if any(record.pictures.reconstructions is not None for record in row.records)
     ]
     # The undefended row first: its null is the one that the leak stands out from.
-    control = next((row for row in sorted(shown, key=lambda row: row.defence not in UNDEFENDED) if row.nulls), None)
+    control = next((row for row in sorted(shown, key=lambda row: row.defence != UNDEFENDED) if row.nulls), None)
     if control is not None and len(lines) > 1:
         lines.append(
             Line(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from leakgauge.audit.result import UNDEFENDED
 from leakgauge.catalogue import describe_metric
 from leakgauge.metrics import Summary
-from leakgauge.report.words import NOT_MEASURED, UNDEFENDED, counted, humanise, listed, percent
+from leakgauge.report.words import NOT_MEASURED, counted, humanise, listed, percent
 from leakgauge.tradeoff.order import Order, Relation, expected
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Spread, Tradeoff, TradeoffRow, cheapest
@@ -24,7 +25,7 @@ def sentence(result: Tradeoff) -> str:
     best = cheapest(result)
     if best is None:
         return _none(result, limits)
-    if best.defence in UNDEFENDED:
+    if best.defence == UNDEFENDED:
         return f"No defence is needed to keep {limits}; this is what these attacks found, not a proof."
     return f"The cheapest defence that keeps {limits} is {humanise(best.defence)}: {_cost(result, best)}."
 
@@ -44,7 +45,7 @@ def remarks(result: Tradeoff) -> list[str]:
         if unjudged:
             names = listed([humanise(row.defence) for row in unjudged])
             said.append(f"Could not be chosen, because its accuracy or leakage was not measured: {names}.")
-    defended = [row for row in result.rows if row.defence not in UNDEFENDED]
+    defended = [row for row in result.rows if row.defence != UNDEFENDED]
     gaps = {humanise(row.defence): _comforts(result, row) for row in defended}
     if comforted := [f"{name} ({_images(max(found))})" for name, found in gaps.items() if max(found, default=0) > 0]:
         said.append(
@@ -140,7 +141,7 @@ def _none(result: Tradeoff, limits: str) -> str:
 
 def _cost(result: Tradeoff, row: TradeoffRow) -> str:
     assert row.accuracy is not None
-    bare = next((one.accuracy for one in result.rows if one.defence in UNDEFENDED), None)
+    bare = next((one.accuracy for one in result.rows if one.defence == UNDEFENDED), None)
     accuracy = f"{100 * row.accuracy.mean:.1f} % accuracy"
     if bare is not None:
         accuracy += f" ({100 * (row.accuracy.mean - bare.mean):+.1f} points)".replace("-", "−")

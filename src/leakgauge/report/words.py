@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
-from leakgauge.audit.result import AuditResult, Finding, Measurement
+from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.config import split_chain
 from leakgauge.metrics import Identification, Kind, LabelRecall, PublicFound, Summary
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Outcome
-
-UNDEFENDED = ("none", "NoDefence()")
-"""How the absence of a defence is written, as a word and as an object."""
 
 NOT_MEASURED = "not measured"
 
@@ -48,8 +44,8 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     def names(rows: Sequence[Finding]) -> str:
         return listed([called[row.defence] for row in rows])
 
-    bare = next((row for row in everyone if row.defence in UNDEFENDED), None)
-    defended = [row for row in everyone if row.defence not in UNDEFENDED]
+    bare = next((row for row in everyone if row.defence == UNDEFENDED), None)
+    defended = [row for row in everyone if row.defence != UNDEFENDED]
     leak = "image leak" if labels_leak(result) else "leak"
     if bare is None or bare.verdict is Verdict.NOT_JUDGED:
         sentences = _without_comparison(defended, names, leak, audited=bare is not None)
@@ -73,7 +69,7 @@ def humanise(defence: str, *, options: bool = True) -> str:
 
     >>> humanise("clipping:max_norm=1+gaussian_noise:std=0.01")
     'Clipping (max_norm 1) + Gaussian noise (std 0.01)'
-    >>> humanise("Chain(defences=(Clipping(max_norm=1.0), Pruning(keep=0.1)))", options=False)
+    >>> humanise("clipping:max_norm=1+pruning:keep=0.1", options=False)
     'Clipping + pruning'
     """
     return capital(_plain_name(defence, options=options))
@@ -239,8 +235,8 @@ def _of_labels(rows: Sequence[Finding]) -> list[str]:
     if not leaking:
         said = f"Labels were restored no more often than guessing or the null explains: {shares(explained)} {guess}."
         return [said]
-    first = next((row for row in leaking if row.defence in UNDEFENDED), leaking[0])
-    whose = "" if len(best) == 1 or first.defence in UNDEFENDED else f"with {called[first.defence]}, "
+    first = next((row for row in leaking if row.defence == UNDEFENDED), leaking[0])
+    whose = "" if len(best) == 1 or first.defence == UNDEFENDED else f"with {called[first.defence]}, "
     plural = "" if first.victims == 1 else "s"
     sentences = [capital(f"{whose}the labels of {restored(first)} private example{plural} were restored {guess}.")]
     if others := [row for row in leaking if row is not first]:
@@ -296,22 +292,15 @@ def _why_not_judged(rows: Sequence[Finding]) -> str:
 
 
 def _plain_name(defence: str, *, options: bool = True) -> str:
-    if defence in UNDEFENDED:
+    if defence == UNDEFENDED:
         return "no defence"
-    chained = re.fullmatch(r"Chain\(defences=\((.*?),?\)\)", defence)
-    if chained:
-        return " + ".join(_plain_name(part, options=options) for part in re.split(r"(?<=\)), ", chained[1]))
-    written = re.fullmatch(r"(\w+)\((.*)\)", defence)
-    if written:
-        return _part(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", written[1]), written[2].replace(", ", ","), options)
     return " + ".join(
         _part(name, rest, options) for name, _, rest in (part.partition(":") for part in split_chain(defence))
     )
 
 
 def _part(name: str, settings: str, options: bool) -> str:
-    plain = [word if word.isupper() else word.lower() for word in name.split("_")] if name.isidentifier() else [name]
-    words = " ".join(_PEOPLE.get(word, word) for word in plain)
+    words = " ".join(_PEOPLE.get(word, word) for word in name.split("_"))
     return f"{words} ({settings.replace('=', ' ').replace(',', ', ')})" if settings and options else words
 
 

@@ -9,15 +9,13 @@ from typing import Any
 
 import torch
 
-from leakgauge.audit.result import Finding, Measurement
+from leakgauge.audit.result import UNDEFENDED, Finding, Measurement
 from leakgauge.audit.verdict import Verdict
 from leakgauge.files import finite
 from leakgauge.metrics import Identification, Kind, Summary
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.training.run import Trained
 from leakgauge.version import VERSION
-
-UNDEFENDED = "none"
 
 
 @dataclass(frozen=True)
