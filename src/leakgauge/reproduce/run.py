@@ -227,7 +227,11 @@ def _metrics(experiment: Experiment, options: Options) -> Metrics:
 
 
 def _records(cases: list[Case], metrics: Metrics, store: FolderStore, watch: Watch, number: int) -> Iterator[Record]:
-    return InProcess().run(cases, metrics, store, lambda index, title, slot=0: watch.attacking(number + index, cases[index]))
+    def attacking(index: int, title: str, slot: int = 0) -> Progress:
+        del title, slot
+        return watch.attacking(number + index, cases[index])
+
+    return InProcess().run(cases, metrics, store, attacking)
 
 
 def _cases(
