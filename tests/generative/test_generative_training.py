@@ -72,7 +72,7 @@ def test_a_checkpoint_of_another_training_is_not_taken_up(tmp_path):
 
 def test_a_damaged_checkpoint_costs_the_work_and_not_the_training(tmp_path):
     training = GeneratorTraining(IMAGES, NETWORK, PLAN)
-    write_tensors(tmp_path / "generator-checkpoint.safetensors", {"done": torch.tensor(3)}, training.described)
+    write_tensors(tmp_path / "generator-checkpoint.safetensors", {"done": torch.tensor(3)}, training.description)
     assert train_generator(training, tmp_path).is_file()
     assert training.done == 4
 

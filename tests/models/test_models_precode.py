@@ -50,12 +50,12 @@ def test_the_ratio_of_weight_to_bias_in_the_first_layer_gives_the_image_as_if_th
     batch = examples(1, SHAPE, classes=4, dtype=torch.float64)
     seen = attacked(module, batch, mode="train")
     found = LinearLayer()(seen, generator=seeded(0))
-    torch.testing.assert_close(found.inputs, batch.images, rtol=0, atol=1e-9)
+    torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-9)
     # The same by hand: any row of the first layer whose bias has a gradient.
     weight, bias = (seen.update.params[f"{first_layer(module)}.{part}"] for part in ("weight", "bias"))
     row = int(bias.abs().argmax())
     learner, state = learner_and_state(module)
-    entered = learner.layer_inputs(state, batch.images, nn.Linear)[first_layer(module)][0]
+    entered = learner.layer_inputs(state, batch.inputs, nn.Linear)[first_layer(module)][0]
     torch.testing.assert_close(weight[row] / bias[row], entered)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from leakgauge.attacks.adaptive import adapted
+from leakgauge.attacks.adaptive import adapt
 from leakgauge.attacks.matching import BatchNormStatistics, GradientMatching
 from leakgauge.attacks.matching.priors import Absent
 from leakgauge.attacks.recipes import grad_attack
@@ -75,10 +75,10 @@ def test_each_side_runs_in_its_mode_and_the_prior_aims_at_the_right_statistics(
 @pytest.mark.parametrize(("mode", "access"), [(mode, access) for mode, access, *_ in COMBINATIONS])
 def test_an_adaptive_attack_uses_statistics_exactly_where_they_are_given(mode, access, seen):
     observation, *_ = seen(mode, access)
-    priors = adapted(GradientMatching(), observation).priors
+    priors = adapt(GradientMatching(), observation).priors
     assert priors == ((BatchNormStatistics(5e-3),) if (mode, access) == ("train", EXACT) else ())
     own = GradientMatching(priors=(BatchNormStatistics(0.7),))
-    assert adapted(own, observation).priors == own.priors
+    assert adapt(own, observation).priors == own.priors
 
 
 @pytest.mark.parametrize(("mode", "access"), [(mode, access) for mode, access, *_ in COMBINATIONS])
@@ -105,4 +105,4 @@ def test_a_model_without_batch_norm_has_no_such_prior(examples, attacked):
     module = build(Compact(width=3), SHAPE, 5, seed=0)
     seen = attacked(module, examples(2, SHAPE), threat_model="strongest", mode="train")
     assert BatchNormStatistics().bind(seen) == Absent()
-    assert adapted(GradientMatching(), seen).priors == ()
+    assert adapt(GradientMatching(), seen).priors == ()

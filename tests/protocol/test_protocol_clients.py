@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from leakgauge.attacks.adaptive.adaptation import adapted
+from leakgauge.attacks.adaptive.adaptation import adapt
 from leakgauge.attacks.analytic.linear_layer import one_gradient
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.federated import EpochCopies, LocalStepSearch
@@ -168,7 +168,7 @@ def test_local_epochs_are_sought_and_copied_inside_it(short, net, examples, atta
 
 def test_the_distance_route_and_ledger_know_it(short, net, examples, attacked):
     seen = attacked(net, examples(2, SHAPE, 4), defence=chain(DPSGD(), Pruning()))
-    assert adapted(replace(short, objective=Cosine()), seen).objective == Euclidean()
+    assert adapt(replace(short, objective=Cosine()), seen).objective == Euclidean()
     assert not is_step_by_step(seen.local_update)
     learner, _ = learner_and_state(net)
     client = chain(MixUp(2), SecureAggregation(2), DPSGD())(FedSGD())

@@ -48,7 +48,7 @@ class DCGAN:
                 stages.append(nn.Sequential(raised, nn.BatchNorm2d(outgoing), nn.ReLU()))
             last = nn.Conv2d(outgoing, channels, 3, padding=1)
             stages.append(nn.Sequential(last, Cut(height, width), nn.Sigmoid()))
-            return _started(nn.Sequential(*stages))
+            return _start_weights(nn.Sequential(*stages))
 
     def discriminator(self, *, seed: int) -> nn.Sequential:
         with global_stream(seeded(seed, "discriminator")):
@@ -61,7 +61,7 @@ class DCGAN:
             layers += [nn.Flatten(), nn.LazyLinear(1)]
             module = nn.Sequential(*layers)
             module(torch.zeros(2, *self.image_shape))
-            return _started(module)
+            return _start_weights(module)
 
     def _channels(self, halvings: int) -> int:
         return self.width * 2 ** max(0, halvings - 1)
@@ -79,7 +79,7 @@ class Cut(nn.Module):
         return images[:, :, top : top + self.height, left : left + self.width]
 
 
-def _started(module: nn.Sequential) -> nn.Sequential:
+def _start_weights(module: nn.Sequential) -> nn.Sequential:
     """Weights N(0, 0.02), gains N(1, 0.02), as published."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):

@@ -110,7 +110,7 @@ class GeneratorTraining(Resumable):
             raise InvalidFile("The checkpoint is of another training; delete it or choose another folder.") from error
 
     @property
-    def described(self) -> dict[str, str]:
+    def description(self) -> dict[str, str]:
         """What decides the result, for the files it is kept in."""
         content = hashlib.sha256(self.images.contiguous().numpy().data).hexdigest()[:16]
         return {"network": repr(self.network), "training": repr(self.plan), "images": content}
@@ -127,7 +127,7 @@ def train_generator(
 
     The file that is returned holds the finished generator.
     """
-    words = training.described
+    words = training.description
     with model_threads(training.generator):
         run_kept(training, folder / "generator-checkpoint.safetensors", words, progress, checkpoint_every)
     target = folder / "generator.safetensors"

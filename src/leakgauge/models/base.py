@@ -108,7 +108,7 @@ def assemble_convolutions(
         layers[f"act{index}"] = make_activation(activation)
         incoming = width
     layers["flatten"] = nn.Flatten()
-    features = width * prod(strided(side, *strides) for side in sides)
+    features = width * prod(side_after(side, *strides) for side in sides)
     return assemble(shape, num_classes, normalisation, layers, features=features)
 
 
@@ -171,7 +171,7 @@ def start_convolutions(module: nn.Module) -> None:
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
 
-def strided(size: int, *strides: int) -> int:
+def side_after(size: int, *strides: int) -> int:
     """Side of an image after convolutions with these strides, each with an odd kernel padded by half of it.
 
     >>> strided(33, 2, 2)

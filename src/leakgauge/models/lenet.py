@@ -14,7 +14,7 @@ from leakgauge.models.base import (
     check_positive,
     check_task,
     make_activation,
-    strided,
+    side_after,
 )
 from leakgauge.models.normalisation import Normalisation
 from leakgauge.types import Shape
@@ -56,7 +56,7 @@ class LeNet:
                 layers[f"norm{index}"] = nn.BatchNorm2d(self.width)
             layers[f"act{index}"] = make_activation(self.activation)
         layers["flatten"] = nn.Flatten()
-        features = self.width * strided(height, *strides) * strided(width, *strides)
+        features = self.width * side_after(height, *strides) * side_after(width, *strides)
         module = assemble(shape, num_classes, normalisation, layers, features=features)
         if self.initial_range is not None:
             for layer in module.modules():

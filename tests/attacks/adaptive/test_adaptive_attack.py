@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Laplace, Normal
 from torch.nn.functional import interpolate, one_hot
 
-from leakgauge.attacks.adaptive import Adaptive, adapted, adaptive, decode, decode_rounds, informed
+from leakgauge.attacks.adaptive import Adaptive, adapt, adaptive, decode, decode_rounds, see_encodings
 from leakgauge.attacks.adaptive.decoding import agreement
 from leakgauge.attacks.adaptive.rounds import HIDDEN, UPPER_BOUND
 from leakgauge.attacks.analytic import LinearLayer
@@ -115,15 +115,15 @@ def matching(objective=Euclidean(), steps=50, **options) -> GradientMatching:  #
 def test_the_distance_is_the_one_the_defence_calls_for(given, defence, objective, attacked):
     batch = Batch(pictures(4), torch.arange(4))
     seen = attacked(tiny(), batch, defence=defence)
-    assert adapted(matching(given), seen).objective == (objective or given)
+    assert adapt(matching(given), seen).objective == (objective or given)
     # An attacker who does not know the defence cannot adapt to it.
     unaware = attacked(tiny(), batch, defence=defence, threat_model="unaware")
-    assert adapted(matching(given), unaware) == matching(given)
+    assert adapt(matching(given), unaware) == matching(given)
 
 
 def test_the_weighting_of_the_layers_is_kept(attacked):
     seen = attacked(tiny(), Batch(pictures(1), torch.arange(1)), defence=GaussianNoise(0.1))
-    assert adapted(matching(Cosine(Geometric(0.5))), seen).objective == Euclidean(Geometric(0.5))
+    assert adapt(matching(Cosine(Geometric(0.5))), seen).objective == Euclidean(Geometric(0.5))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_layer_left_out_neither_counts_nor_pulls():
 
 def test_where_only_the_spoilt_layer_carries_the_image_its_visible_columns_are_matched(attacked):
     seen = attacked(tiny(MLP(())), Batch(pictures(1), torch.arange(1)), defence=Soteria(percentile=50.0))
-    assert adapted(matching(), seen).objective == Euclidean()
+    assert adapt(matching(), seen).objective == Euclidean()
 
 
 def test_total_variation_becomes_blind_to_signs_against_a_mask_of_signs(attacked):
@@ -172,8 +172,8 @@ def test_total_variation_becomes_blind_to_signs_against_a_mask_of_signs(attacked
     )
     folded = (SignedTotalVariation(0.3), Starting(SignedTotalVariation(0.2), 0.5), PixelNorm(0.1))
     batch = Batch(pictures(4), torch.arange(4))
-    assert adapted(attack, attacked(tiny(), batch, defence=InstaHide(2))).priors == folded
-    assert adapted(attack, attacked(tiny(), batch, defence=MixUp(2))).priors == attack.priors
+    assert adapt(attack, attacked(tiny(), batch, defence=InstaHide(2))).priors == folded
+    assert adapt(attack, attacked(tiny(), batch, defence=MixUp(2))).priors == attack.priors
 
 
 def test_signed_total_variation_does_not_see_a_mask():
@@ -188,9 +188,9 @@ def test_signed_total_variation_does_not_see_a_mask():
 
 def test_an_attack_that_wraps_another_is_adapted_inside_and_others_stay(attacked):
     seen = attacked(tiny(), Batch(pictures(1), torch.arange(1)), defence=GaussianNoise(0.1))
-    assert adapted(surrogate(), seen).attack.objective == Euclidean()
-    assert adapted(best(steps=3), seen) == replace(best(steps=3).recipe(seen), objective=Euclidean())
-    assert adapted(LinearLayer(), seen) == LinearLayer()
+    assert adapt(surrogate(), seen).attack.objective == Euclidean()
+    assert adapt(best(steps=3), seen) == replace(best(steps=3).recipe(seen), objective=Euclidean())
+    assert adapt(LinearLayer(), seen) == LinearLayer()
     with pytest.raises(InvalidCase, match=r"must match gradients, got LinearLayer"):
         Adaptive(LinearLayer())
 
@@ -198,9 +198,9 @@ def test_an_attack_that_wraps_another_is_adapted_inside_and_others_stay(attacked
 def test_a_client_that_no_other_route_understands_is_differentiated_as_a_whole(attacked):
     batch = Batch(pictures(2), torch.arange(2))
     frozen = matching(differentiation=FrozenDifference())
-    assert adapted(frozen, attacked(tiny(), batch, defence=DPSGD())).differentiation == Automatic()
-    assert adapted(frozen, attacked(tiny(), batch, defence=chain(DPSGD(), Pruning()))).differentiation == Automatic()
-    assert adapted(frozen, attacked(tiny(), batch, defence=Clipping())).differentiation == FrozenDifference()
+    assert adapt(frozen, attacked(tiny(), batch, defence=DPSGD())).differentiation == Automatic()
+    assert adapt(frozen, attacked(tiny(), batch, defence=chain(DPSGD(), Pruning()))).differentiation == Automatic()
+    assert adapt(frozen, attacked(tiny(), batch, defence=Clipping())).differentiation == FrozenDifference()
     pooled, images = build(ConvNet(width=2), (1, 9, 9), 4, seed=0), torch.full((2, 1, 9, 9), 0.3)
     seen = attacked(pooled, Batch(images, torch.arange(2)), defence=DPSGD())
     found = Adaptive(replace(frozen, budget=Budget(steps=2)))(seen, generator=seeded(0))
@@ -269,9 +269,7 @@ def test_where_little_is_visible_total_variation_weighs_more(attacked):
     batch = Batch(pictures(1), torch.arange(1))
 
     def weights(defence, threat_model="informed"):
-        first, second, third = adapted(
-            attack, attacked(tiny(), batch, defence=defence, threat_model=threat_model)
-        ).priors
+        first, second, third = adapt(attack, attacked(tiny(), batch, defence=defence, threat_model=threat_model)).priors
         return first.weight, second.prior.weight, third.weight
 
     assert weights(Pruning(0.1)) == (0.1, 0.4, 1e-3)
@@ -298,7 +296,7 @@ def test_an_aggregate_of_plain_gradients_is_one_gradient(attacked):
     batch = Batch(pictures(4), torch.arange(4))
 
     def client(defence, **options):
-        return informed(attacked(tiny(), batch, defence=defence, **options)).local_update
+        return see_encodings(attacked(tiny(), batch, defence=defence, **options)).local_update
 
     assert client(SecureAggregation(2)) == FedSGD()
     assert client(chain(SecureAggregation(2), Pruning())) == Transformed(FedSGD(), Pruning())
@@ -310,19 +308,19 @@ def test_an_aggregate_of_plain_gradients_is_one_gradient(attacked):
     noisy = build(ConvNet(width=2), (1, 9, 9), 4, seed=0)
     for mode, expected in (("eval", FedSGD()), ("train", Aggregated(FedSGD(), 2))):
         seen = attacked(noisy, Batch(torch.rand(4, 1, 9, 9), torch.arange(4)), defence=SecureAggregation(2), mode=mode)
-        assert informed(seen).local_update == expected
+        assert see_encodings(seen).local_update == expected
 
 
 def test_encodings_have_the_labels_that_the_mixing_gives_them(attacked):
     batch = Batch(pictures(4), torch.tensor([0, 1, 1, 3]))
     seen = attacked(tiny(), batch, defence=MixUp(3), threat_model="strongest")
-    torch.testing.assert_close(informed(seen).labels, seen.mixing.mix(one_hot(batch.labels, 4).double()))
+    torch.testing.assert_close(see_encodings(seen).labels, seen.mixing.mix(one_hot(batch.labels, 4).double()))
     for hidden in ({"mixing": False}, {"labels": False}):
         threat_model = replace(THREAT_MODELS["strongest"], **hidden)
         blind = attacked(tiny(), batch, defence=MixUp(3), threat_model=threat_model)
-        assert informed(blind).labels is None
-        assert adapted(matching(), informed(blind)).labels == FreeLabels()
-    assert informed(replace(seen, local_update=None)).labels is batch.labels
+        assert see_encodings(blind).labels is None
+        assert adapt(matching(), see_encodings(blind)).labels == FreeLabels()
+    assert see_encodings(replace(seen, local_update=None)).labels is batch.labels
 
 
 # Decoding

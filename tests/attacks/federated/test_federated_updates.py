@@ -19,7 +19,7 @@ from leakgauge.attacks.federated import (
     MidwayMatching,
     PermutationInvariant,
     SurrogateMatching,
-    merged,
+    merge_copies,
 )
 from leakgauge.attacks.matching import Cosine, StraightLine
 from leakgauge.attacks.recipes import (
@@ -290,7 +290,9 @@ def test_permuted_copies_merge_into_the_original(copies, size, classes, seed):
     images = torch.rand(size, 3, 4, 4, generator=generator, dtype=torch.float64)
     labels = torch.randint(classes, (size,), generator=generator)
     orders = [torch.arange(size), *(torch.randperm(size, generator=generator) for _ in range(copies - 1))]
-    found = merged(torch.stack([images[order] for order in orders]), torch.stack([labels[order] for order in orders]))
+    found = merge_copies(
+        torch.stack([images[order] for order in orders]), torch.stack([labels[order] for order in orders])
+    )
     torch.testing.assert_close(found, images)
 
 
@@ -298,7 +300,7 @@ def test_copies_are_matched_within_equal_labels_however_alike_others_are():
     dark, bright = torch.zeros(1, 2, 2), torch.ones(1, 2, 2)
     copies = torch.stack([torch.stack([dark, bright]), torch.stack([dark, bright])])
     labels = torch.tensor([[0, 1], [1, 0]])
-    assert torch.equal(merged(copies, labels), torch.full((2, 1, 2, 2), 0.5))
+    assert torch.equal(merge_copies(copies, labels), torch.full((2, 1, 2, 2), 0.5))
 
 
 @pytest.mark.parametrize("client", [FedSGD(), FedAvg(1, 1, 0.1)], ids=repr)

@@ -28,7 +28,7 @@ from leakgauge.attacks.labels import (
     MinRow,
     SoftLabel,
 )
-from leakgauge.attacks.labels.alternating import ClassModel, improved, mean_embedding
+from leakgauge.attacks.labels.alternating import ClassModel, improve, mean_embedding
 from leakgauge.attacks.labels.counts import whole_counts
 from leakgauge.attacks.labels.dummies import dummy_features
 from leakgauge.attacks.labels.head import Head, head_of, mean_gradient
@@ -376,7 +376,7 @@ def test_the_truth_is_a_fixed_point_of_alternation_however_confident_the_model(c
     wanted, embeddings = torch.tensor(counts, dtype=torch.float64), prototypes(len(counts), 12, seed)
     weight, nothing = sharp * (embeddings - embeddings.mean(dim=0)), torch.zeros(len(counts), dtype=torch.float64)
     head = explained(Head(weight, nothing, weight, nothing), wanted, embeddings)
-    after = improved(ClassModel(wanted, embeddings), head, sum(counts), longest=float(embeddings.norm(dim=1).max()))
+    after = improve(ClassModel(wanted, embeddings), head, sum(counts), longest=float(embeddings.norm(dim=1).max()))
     assert torch.allclose(after.counts, wanted, atol=1e-9)
     present = wanted > 0
     assert torch.allclose(after.embeddings[present], embeddings[present], atol=1e-9)

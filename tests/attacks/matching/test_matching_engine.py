@@ -34,7 +34,7 @@ from leakgauge.attacks.matching import (
 from leakgauge.attacks.matching.differentiation import Rows, Wanted, plan_evaluation
 from leakgauge.attacks.matching.engine import NetworkGradient, trace
 from leakgauge.attacks.matching.engine.layers import Affine, ChannelAffine, Smooth
-from leakgauge.attacks.matching.engine.layers.activations import SMOOTH, by_autograd
+from leakgauge.attacks.matching.engine.layers.activations import SMOOTH, smooth_by_autograd
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.defences import Clipping
 from leakgauge.errors import UnsupportedModel
@@ -445,7 +445,9 @@ def test_the_two_derivatives_of_an_activation_are_autograds_far_into_its_tails(n
     x = torch.linspace(-12, 12, 2401, dtype=torch.float64)
     layer = SMOOTH[name]
     y = layer.function(x)
-    for ours, expected in zip(layer.derivatives(x, y), by_autograd(layer.function).derivatives(x, y), strict=True):
+    for ours, expected in zip(
+        layer.derivatives(x, y), smooth_by_autograd(layer.function).derivatives(x, y), strict=True
+    ):
         torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
 
 

@@ -18,7 +18,7 @@ from leakgauge.attacks.matching import (
     Adam,
     Balanced,
     Budget,
-    Constant,
+    ConstantRate,
     Cosine,
     DoubleBackward,
     GeneratorFeatures,
@@ -40,7 +40,7 @@ from leakgauge.attacks.matching import (
 from leakgauge.attacks.matching.parametrisations.generators.trained import onto_l1_ball
 from leakgauge.attacks.matching.parametrisations.generators.untrained import largest_singular_value
 from leakgauge.attacks.matching.priors import Penalties, SideBySide
-from leakgauge.attacks.matching.priors.balanced import Scaled
+from leakgauge.attacks.matching.priors.balanced import WeighedPrior
 from leakgauge.attacks.recipes import ci_net, gias, gias_on_noise, gifd
 from leakgauge.errors import InvalidCase, InvalidFile, UnsupportedModel
 from leakgauge.generative import DCGAN, write_generator
@@ -243,11 +243,11 @@ def test_ci_net_is_algorithm_1_with_the_cosine_of_its_code():
     attack = ci_net()
     assert attack.objective == Cosine()
     assert attack.priors == ()
-    assert attack.optimiser == SignedAdam(1e-3, Constant())
+    assert attack.optimiser == SignedAdam(1e-3, ConstantRate())
     assert attack.parametrisation == GeneratorWeights(UntrainedGenerator(), "code")
     assert attack.budget == Budget(steps=2_000)
     assert ci_net(channels=64).parametrisation.width == 64
-    assert {Constant()(spent) for spent in (0.0, 0.5, 1.0)} == {1.0}
+    assert {ConstantRate()(spent) for spent in (0.0, 0.5, 1.0)} == {1.0}
 
 
 def test_ci_net_lowers_the_matching_loss_and_says_how_wide_it_is(attacked, examples):
@@ -510,7 +510,7 @@ def test_restarts_share_one_weight_and_victims_have_each_their_own(attacked, exa
     prior = Balanced().prior
     alone = [Balanced().weigh(prior, images[rows], losses[rows]) for rows in (slice(2), slice(2, 4))]
     assert together.weights == alone
-    assert together.at(0.0) == (SideBySide(tuple(Scaled(prior, weight) for weight in alone)),)
+    assert together.at(0.0) == (SideBySide(tuple(WeighedPrior(prior, weight) for weight in alone)),)
     assert together.are_due(0.0, 1 / 20)
     assert not together.are_due(0.0, 1 / 21)
 

@@ -23,7 +23,7 @@ from leakgauge.attacks.matching import (
     TotalVariation,
 )
 from leakgauge.attacks.matching.priors import Absent, SideBySide, SignedTotalVariation, bind_all
-from leakgauge.attacks.matching.priors.registration import registered, rolled, shifts
+from leakgauge.attacks.matching.priors.registration import register, roll, shifts
 from leakgauge.models import Compact, ConvNet, build
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
@@ -182,13 +182,13 @@ def test_a_circular_shift_is_found_and_undone(height, width, down, right, seed):
     moved = torch.roll(target, (down, right), dims=(-2, -1))
     back = shifts(moved, target)
     assert back.tolist() == [[-down % height, -right % width]] * 2
-    assert torch.equal(registered(moved, target), target)
+    assert torch.equal(register(moved, target), target)
 
 
 def test_each_image_has_its_own_shift():
     images = noise(2, 2, 3, 5, 6)
     by = torch.tensor([[[0, 0], [1, 2]], [[4, 5], [3, 0]]])
-    found = rolled(images, by)
+    found = roll(images, by)
     for row, image in itertools.product(range(2), range(2)):
         expected = torch.roll(images[row, image], by[row, image].tolist(), dims=(-2, -1))
         assert torch.equal(found[row, image], expected)
@@ -198,7 +198,7 @@ def test_registration_is_the_nearest_of_all_shifts():
     moving, target = noise(4, 3, 4, 5, seed=1), noise(4, 3, 4, 5, seed=2)
     every = torch.stack([torch.roll(moving, shift, dims=(-2, -1)) for shift in itertools.product(range(4), range(5))])
     nearest = (every - target).square().sum(dim=(2, 3, 4)).min(dim=0).values
-    found = (registered(moving, target) - target).square().sum(dim=(1, 2, 3))
+    found = (register(moving, target) - target).square().sum(dim=(1, 2, 3))
     torch.testing.assert_close(found, nearest)
 
 

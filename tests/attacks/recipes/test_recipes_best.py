@@ -158,4 +158,4 @@ def test_many_short_steps_are_taken_as_one_gradient_and_long_ones_are_not(
 
 def test_a_single_gradient_is_never_moved(attacked, examples):
     seen = attacked(build(Compact(width=3), SHAPE, 5, seed=0), examples(2, SHAPE))
-    assert best().simplified([seen]) == [seen]
+    assert best().straighten([seen]) == [seen]

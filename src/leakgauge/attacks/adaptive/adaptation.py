@@ -34,7 +34,7 @@ for one image and by 0.5 and 3.5 dB for four; with 30 % it fell by 4 dB for one.
 """
 
 
-def adapted(attack: Any, observation: UpdateObservation) -> Any:
+def adapt(attack: Any, observation: UpdateObservation) -> Any:
     """The attack with the distance and the priors that fit the disclosed defence; unchanged where none fits better.
 
     Gaussian noise: its log-likelihood, the squared distance. Laplace noise: the sum of absolute values. Clipping alone:
@@ -45,11 +45,11 @@ def adapted(attack: Any, observation: UpdateObservation) -> Any:
     if isinstance(attack, Best):
         attack = attack.recipe(observation)
     if isinstance(attack, GradientMatching):
-        return _adapted(attack, observation)
-    return attack.with_attack(adapted(attack.attack, observation)) if isinstance(attack, Around) else attack
+        return _fit_to_defence(attack, observation)
+    return attack.with_attack(adapt(attack.attack, observation)) if isinstance(attack, Around) else attack
 
 
-def informed(observation: UpdateObservation) -> UpdateObservation:
+def see_encodings(observation: UpdateObservation) -> UpdateObservation:
     """The observation as an attacker reads it who knows the defence: of encodings, with the labels of encodings.
 
     Under mixing the examples to be found are mixtures. Their class probabilities follow from the private labels and the
@@ -65,13 +65,13 @@ def informed(observation: UpdateObservation) -> UpdateObservation:
     return replace(seen, labels=observation.mixed_labels)
 
 
-def _adapted(attack: GradientMatching, observation: UpdateObservation) -> GradientMatching:
+def _fit_to_defence(attack: GradientMatching, observation: UpdateObservation) -> GradientMatching:
     client = observation.local_update
     attack = replace(attack, objective=_objective(attack.objective, observation))
     if clients.transforms(client) and _visible(observation) < _LITTLE:
         attack = replace(attack, priors=tuple(_heavier(prior) for prior in attack.priors))
     if clients.flips_signs(client):
-        attack = replace(attack, priors=tuple(_folded(prior) for prior in attack.priors))
+        attack = replace(attack, priors=tuple(_with_folded_signs(prior) for prior in attack.priors))
     if clients.mixes(client) and observation.labels is None:
         attack = replace(attack, labels=FreeLabels())
     exact = observation.batch_norm.statistics
@@ -120,7 +120,7 @@ def _smoother(prior: Prior) -> Prior:
     return replace(prior, weight=max(prior.weight, _SMOOTH)) if isinstance(prior, AnisotropicTotalVariation) else prior
 
 
-def _folded(prior: Prior | Balanced) -> Prior | Balanced:
+def _with_folded_signs(prior: Prior | Balanced) -> Prior | Balanced:
     return replace(prior, prior=_fold(prior.prior)) if isinstance(prior, Starting | Balanced) else _fold(prior)
 
 

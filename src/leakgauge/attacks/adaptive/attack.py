@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Generator
 
-from leakgauge.attacks.adaptive.adaptation import adapted, informed
-from leakgauge.attacks.adaptive.rounds import Unmixing
+from leakgauge.attacks.adaptive.adaptation import adapt, see_encodings
+from leakgauge.attacks.adaptive.rounds import DecodedSearch
 from leakgauge.attacks.base import SteppedAttack, Stepper
 from leakgauge.attacks.budget import Around
 from leakgauge.attacks.recipes.best import Best, Family, best
@@ -22,7 +22,7 @@ from leakgauge.protocol.observation import UpdateObservation, known
 class Adaptive(SteppedAttack, Around):
     """Another attack, with the distance, priors and labels that fit what the threat model discloses of the defence.
 
-    See `adapted` for what changes. Where the client mixes its images (MixUp, InstaHide) the update is inverted to the
+    See `adapt` for what changes. Where the client mixes its images (MixUp, InstaHide) the update is inverted to the
     encodings; with labels and mixing disclosed they are then decoded to the images, which is an upper bound on leakage,
     else the encodings are returned. ``facts`` has the recipe and which of the two it is. Against an attacker who does
     not know the defence, and without a defence, this is the attack itself.
@@ -40,12 +40,12 @@ class Adaptive(SteppedAttack, Around):
         """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
         for observation in observations:
             known(observation.num_examples, "num_examples", needed_by=self)
-        seen = [informed(observation) for observation in observations]
-        attack = adapted(self.attack, seen[0])
+        seen = [see_encodings(observation) for observation in observations]
+        attack = adapt(self.attack, seen[0])
         search = attack.search(seen, generator=generator)
         search.notes["recipe"] = repr(attack)
         if mixes(seen[0].local_update):
-            return Unmixing(search, tuple(observations))
+            return DecodedSearch(search, tuple(observations))
         return search
 
 

@@ -62,7 +62,7 @@ def _likelier(images: Tensor, labels: Tensor, observation: UpdateObservation) ->
     return both[losses[1] < losses[0]]
 
 
-class Unmixing(StepperAround):
+class DecodedSearch(StepperAround):
     """A search for encodings that is decoded when it ends, where labels and mixing are disclosed.
 
     Which encoding is which follows from their class probabilities, so that examples all of one class stay in doubt.

@@ -61,7 +61,7 @@ class FullyConnected(Attack):
             facts["disagreement"] = reading.disagreement
         return Reconstruction(images, self._labels(network, generator), Outcome.SOLVED, facts=facts)
 
-    def _labels(self, network: Network, generator: Generator) -> Tensor | None:
+    def _labels(self, network: DenseLayers, generator: Generator) -> Tensor | None:
         if network.observation.labels is not None or self.labels is None:
             return network.observation.labels
         # The sign rule needs a bias or features of one sign; the softmax does not.
@@ -114,13 +114,13 @@ def read_layers(observation: UpdateObservation) -> tuple[dict[str, Reading], dic
     return {name: readings[name] for name in network.sites if name in readings}, reasons
 
 
-def _network(observation: UpdateObservation, *, needed_by: object) -> Network:
+def _network(observation: UpdateObservation, *, needed_by: object) -> DenseLayers:
     learner, state = observation.learner, observation.state
-    return Network(observation, sites(learner, state, observation.probe), links(learner, state), needed_by)
+    return DenseLayers(observation, sites(learner, state, observation.probe), links(learner, state), needed_by)
 
 
 @dataclass(frozen=True)
-class Network:
+class DenseLayers:
     """The fully connected layers behind one update of one image, and how they follow each other."""
 
     observation: UpdateObservation

@@ -13,7 +13,7 @@ from leakgauge.protocol.learner import LossFunction
 _TOLERANCE = 1e-2
 
 
-class Head(NamedTuple):
+class SoftmaxExample(NamedTuple):
     """What the update of a softmax classifier gives away about one example."""
 
     input: Tensor
@@ -21,14 +21,14 @@ class Head(NamedTuple):
     """The update's derivative in the logits, a positive multiple of p - e_label."""
 
 
-def solve_softmax_head(weight: Tensor, bias: Tensor | None, weight_update: Tensor) -> Head | None:
+def solve_softmax_head(weight: Tensor, bias: Tensor | None, weight_update: Tensor) -> SoftmaxExample | None:
     """The input x of z = W x + b under cross-entropy, from dW alone, however dW is scaled.
 
     dW = s (p - e_k) x^T has rank one: with u the unit vector along its rows and x = c u, dW u = c s (p - e_k), of which
     only entry k is negative. All others are c s p_i, so log (dW u)_i - b_i = c (W u)_i + constant: c is the slope of a
     line through at least two classes besides k. None with fewer, or where the line does not explain the update.
     """
-    u, scores = _oriented(weight_update)
+    u, scores = _orient(weight_update)
     label = int(scores.argmin())
     shift = torch.zeros_like(scores) if bias is None else bias
     others = scores > 0
@@ -49,16 +49,16 @@ def solve_softmax_head(weight: Tensor, bias: Tensor | None, weight_update: Tenso
     explained = (weight @ u * length + shift)[rest].softmax(dim=0)
     if (explained / explained.norm() - scores[rest] / scores[rest].norm()).norm() > _TOLERANCE:
         return None
-    return Head(length * u, scores / length)
+    return SoftmaxExample(length * u, scores / length)
 
 
 def softmax_label(weight_update: Tensor) -> Tensor | None:
     """The label of one example by the update of a softmax classifier; None for two classes, which mirror each other."""
-    _, scores = _oriented(weight_update)
+    _, scores = _orient(weight_update)
     return scores.argmin()[None] if int((scores != 0).sum()) > 2 else None
 
 
-def _oriented(weight_update: Tensor) -> tuple[Tensor, Tensor]:
+def _orient(weight_update: Tensor) -> tuple[Tensor, Tensor]:
     """The unit vector u along the rows of a matrix of rank one, and dW u, with the label's entry negative.
 
     That entry has a sign of its own; where noise has blurred the signs, it is still the largest, as 1 - p_k is the sum

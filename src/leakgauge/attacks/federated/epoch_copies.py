@@ -131,7 +131,7 @@ class EpochCopies(Attack, Around):
         images = found.inputs
         if images is not None:
             assert own is not None
-            images = merged(images.unflatten(0, (client.epochs, num_examples)), own)
+            images = merge_copies(images.unflatten(0, (client.epochs, num_examples)), own)
         return replace(
             found,
             inputs=images,
@@ -140,7 +140,7 @@ class EpochCopies(Attack, Around):
         )
 
 
-def merged(copies: Tensor, labels: Tensor) -> Tensor:
+def merge_copies(copies: Tensor, labels: Tensor) -> Tensor:
     """The mean of copies ``e n c h w``, each matched to the first within equal labels ``e n`` or ``e n k``."""
     first = copies[0].flatten(1)
     total = copies[0].clone()

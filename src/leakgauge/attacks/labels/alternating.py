@@ -56,13 +56,13 @@ class Alternating(CountRule):
         counts = _scaled(num_examples * (head.probabilities(typical[None])[0] - head.bias_update), num_examples)
         model = ClassModel(counts, typical.expand(head.num_classes, -1))
         for _ in range(self.rounds):
-            before, model = model, improved(model, head, num_examples, longest=_LONGEST * float(typical.norm()))
+            before, model = model, improve(model, head, num_examples, longest=_LONGEST * float(typical.norm()))
             if float((model.counts - before.counts).abs().max()) < _SETTLED:
                 break
         return model
 
 
-def improved(model: ClassModel, head: Head, num_examples: int, *, longest: float) -> ClassModel:
+def improve(model: ClassModel, head: Head, num_examples: int, *, longest: float) -> ClassModel:
     """One round. A model that explains the update is left as it is."""
     assert head.bias_update is not None
     counts, embeddings = model

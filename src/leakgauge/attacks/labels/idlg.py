@@ -27,10 +27,10 @@ class IDLG(CountRule):
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         head = head_of(observation)
         scores = head.row_sums if head.bias_update is None else head.bias_update
-        return counted(labels_from_scores(scores, num_examples), head.num_classes)
+        return count_labels(labels_from_scores(scores, num_examples), head.num_classes)
 
 
-def counted(labels: Tensor, num_classes: int) -> Tensor:
+def count_labels(labels: Tensor, num_classes: int) -> Tensor:
     return torch.bincount(labels, minlength=num_classes).double()
 
 

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.labels.counts import CountRule
 from leakgauge.attacks.labels.head import head_of
-from leakgauge.attacks.labels.idlg import counted
+from leakgauge.attacks.labels.idlg import count_labels
 from leakgauge.protocol.observation import UpdateObservation, known
 
 
@@ -27,4 +27,4 @@ class MinRow(CountRule):
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         head = head_of(observation)
         order = head.weight_update.min(dim=1).values.argsort()
-        return counted(order[torch.arange(num_examples) % head.num_classes], head.num_classes)
+        return count_labels(order[torch.arange(num_examples) % head.num_classes], head.num_classes)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.labels.counts import CountRule
 from leakgauge.attacks.labels.head import Head, head_of
-from leakgauge.attacks.labels.idlg import counted, labels_from_scores
+from leakgauge.attacks.labels.idlg import count_labels, labels_from_scores
 from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.observation import UpdateObservation, known
 
@@ -47,7 +47,7 @@ class RLG(CountRule):
         found = separable(directions)
         if bool(found.any()):
             scores = torch.where(found, scores / scores.abs().max().clamp(min=1e-300) - 2, 0.0)
-        return counted(labels_from_scores(scores, num_examples), head.num_classes)
+        return count_labels(labels_from_scores(scores, num_examples), head.num_classes)
 
 
 def class_directions(head: Head, num_examples: int, *, precision: float) -> Tensor:

@@ -62,7 +62,7 @@ class MaliciousAttack(Attack):
         return self.read(observation, generator=generator, progress=progress)
 
 
-def changed(state: ModelState, tensors: ParamTree) -> ModelState:
+def replace_tensors(state: ModelState, tensors: ParamTree) -> ModelState:
     """The state with some of its tensors replaced; what was trainable stays so."""
     return ModelState(
         {name: tensors.get(name, tensor) for name, tensor in state.params.items()},
@@ -70,7 +70,7 @@ def changed(state: ModelState, tensors: ParamTree) -> ModelState:
     )
 
 
-def under(prefix: str, state: ModelState) -> ModelState:
+def prefix_names(prefix: str, state: ModelState) -> ModelState:
     """The state of a module that became the child ``prefix`` of another."""
     return ModelState(
         {f"{prefix}.{name}": tensor for name, tensor in state.params.items()},

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable, restored_labels
 from leakgauge.attacks.labels.idlg import IDLG
-from leakgauge.attacks.malicious.base import MaliciousAttack, head_tensors, under
+from leakgauge.attacks.malicious.base import MaliciousAttack, head_tensors, prefix_names
 from leakgauge.attacks.malicious.blank_head import head_inputs, head_labels
 from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
@@ -42,7 +42,7 @@ class ConcatenatedInput(MaliciousAttack):
         # The classifier's output is the model's, so without it the model returns the features.
         parent, _, name = head.rpartition(".")
         setattr(body.get_submodule(parent), name, nn.Identity())
-        rest = under("body", ModelState(_without(state.params, head), _without(state.buffers, head)))
+        rest = prefix_names("body", ModelState(_without(state.params, head), _without(state.buffers, head)))
         return Concatenated(body, *weight.shape), ModelState(
             {**rest.params, "head.weight": weight, "head.bias": bias}, rest.buffers
         )

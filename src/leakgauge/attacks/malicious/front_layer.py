@@ -11,7 +11,7 @@ from torch.nn.functional import relu
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable, restored_labels
 from leakgauge.attacks.labels.idlg import IDLG
-from leakgauge.attacks.malicious.base import MaliciousAttack, under
+from leakgauge.attacks.malicious.base import MaliciousAttack, prefix_names
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
@@ -46,7 +46,7 @@ class FrontLayer(MaliciousAttack):
     def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
         pixels = int(torch.Size(space.shape).numel())
         edges = self._edges().to(state.device, state.dtype)
-        honest = under("model", state)
+        honest = prefix_names("model", state)
         layers = {
             "front.weight": edges.new_full((self.bins, pixels), 1 / pixels),
             "front.bias": -edges,

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable, restored_labels
 from leakgauge.attacks.labels.idlg import IDLG
-from leakgauge.attacks.malicious.base import MaliciousAttack, changed
+from leakgauge.attacks.malicious.base import MaliciousAttack, replace_tensors
 from leakgauge.attacks.malicious.blank_head import head_inputs, head_labels
 from leakgauge.attacks.malicious.pixel_decoder import pixel_decoder
 from leakgauge.errors import UnsupportedModel
@@ -78,7 +78,7 @@ class IdentityConvolutions(MaliciousAttack):
         layer = _receiver(learner, state, space)
         if _is_classifier(learner, state, space, layer):
             blank = {name: torch.zeros_like(state.params[name]) for name in (f"{layer}.weight", f"{layer}.bias")}
-            state = changed(state, blank)
+            state = replace_tensors(state, blank)
         pixel_decoder(learner, state, space.shape, layer)  # refuses where the image does not arrive
         return state
 
@@ -104,10 +104,10 @@ def _transparent(learner: Learner, state: ModelState, space: InputSpace, *, spar
                 raise UnsupportedModel(f"The image does not reach the layer {name!r}; use another attack.")
             slope = _RANGE / (high - low)
             if isinstance(layer, nn.Conv2d):
-                state = changed(state, _delta(name, layer, state, taps[name], low, slope))
+                state = replace_tensors(state, _delta(name, layer, state, taps[name], low, slope))
                 tracks *= len(taps[name])
             else:
-                state = changed(state, _rescaling(name, state, low, slope))
+                state = replace_tensors(state, _rescaling(name, state, low, slope))
     return state
 
 

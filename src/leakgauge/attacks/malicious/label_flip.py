@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Around
-from leakgauge.attacks.malicious.base import MaliciousAttack, changed, head_tensors
+from leakgauge.attacks.malicious.base import MaliciousAttack, head_tensors, replace_tensors
 from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress
@@ -40,7 +40,7 @@ class LabelFlip(MaliciousAttack, Around):
     def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
         _, tensors = head_tensors(learner, state, space)
         order = self._order(learner.num_classes(state, space.probe(2, state)))
-        return learner.module, changed(state, {name: tensor[order] for name, tensor in tensors.items()})
+        return learner.module, replace_tensors(state, {name: tensor[order] for name, tensor in tensors.items()})
 
     def read(self, observation: UpdateObservation, *, generator: Generator, progress: Progress) -> Reconstruction:
         return self.attack(observation, generator=generator, progress=progress)

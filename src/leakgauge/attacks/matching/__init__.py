@@ -16,7 +16,7 @@ from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, Geometr
 from leakgauge.attacks.matching.optimisers import (
     LBFGS,
     Adam,
-    Constant,
+    ConstantRate,
     CosineDecay,
     Langevin,
     QuantisedSign,

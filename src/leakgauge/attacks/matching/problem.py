@@ -66,10 +66,10 @@ class MatchingProblem:
                 gradient = transform.anticipate(gradient, observed=self.observed)
             return self.distance(gradient)
 
-        return by_autograd(residual, update)
+        return differentiate(residual, update)
 
 
-def by_autograd(distance: Callable[[ParamTree], Tensor], update: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
+def differentiate(distance: Callable[[ParamTree], Tensor], update: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
     """A distance and its derivative in the update."""
     with torch.enable_grad():
         direction, value = grad_and_value(distance)(dict(update))

@@ -16,7 +16,7 @@ from leakgauge.attacks.matching.objectives import Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, OptimiserState
 from leakgauge.attacks.matching.priors import Penalties, Prior
 from leakgauge.attacks.matching.problem import MatchingProblem
-from leakgauge.attacks.matching.snapshot import decode, encode, same_layout
+from leakgauge.attacks.matching.snapshot import read_state, same_layout, write_state
 from leakgauge.attacks.matching.unknowns import Unknowns
 from leakgauge.errors import InvalidFile
 from leakgauge.progress import Tick
@@ -170,7 +170,7 @@ class Search(Stepper):
             "share": torch.tensor(self.share, dtype=torch.float64),
             "factors": torch.tensor(self.penalties.weights, dtype=torch.float64),
         }
-        kept |= encode(self.state, "state.")
+        kept |= write_state(self.state, "state.")
         return tree.map_tensors(torch.clone, kept)  # the search goes on writing to its own
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -179,7 +179,7 @@ class Search(Stepper):
             raise InvalidFile(
                 "The snapshot belongs to another attack, or to one of another size; delete it and start again."
             )
-        state = decode(self.state, snapshot, "state.")
+        state = read_state(self.state, snapshot, "state.")
         best, lowest, trace = snapshot["best"], snapshot["lowest"], snapshot["trace"]
         seconds, share = float(snapshot["seconds"]), float(snapshot["share"])
         device = self.best.device

@@ -11,7 +11,7 @@ from torch import Tensor
 from leakgauge.attacks.base import Snapshot
 
 
-def encode(value: Any, prefix: str = "") -> dict[str, Tensor]:
+def write_state(value: Any, prefix: str = "") -> dict[str, Tensor]:
     """The tensors and numbers of a dataclass, however deep, by name."""
     found: dict[str, Tensor] = {}
     for entry in fields(value):
@@ -21,11 +21,11 @@ def encode(value: Any, prefix: str = "") -> dict[str, Tensor]:
         elif isinstance(part, int):
             found[name] = torch.tensor(part)
         elif is_dataclass(part):
-            found |= encode(part, f"{name}.")
+            found |= write_state(part, f"{name}.")
     return found
 
 
-def decode(like: Any, tensors: Snapshot, prefix: str = "") -> Any:
+def read_state(like: Any, tensors: Snapshot, prefix: str = "") -> Any:
     """A copy of the dataclass with its tensors and numbers from a snapshot."""
     changes: dict[str, Any] = {}
     for entry in fields(like):
@@ -35,7 +35,7 @@ def decode(like: Any, tensors: Snapshot, prefix: str = "") -> Any:
         elif isinstance(part, int):
             changes[entry.name] = int(tensors[name])
         elif is_dataclass(part):
-            changes[entry.name] = decode(part, tensors, f"{name}.")
+            changes[entry.name] = read_state(part, tensors, f"{name}.")
     return replace(like, **changes)
 
 

@@ -55,7 +55,7 @@ class Best(SteppedAttack, OwnBudget):
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
         known(observations[0].num_examples, "num_examples", needed_by=self)
-        seen = self.simplified(observations)
+        seen = self.straighten(observations)
         recipe = self.recipe(seen[0])
         search = recipe.search(seen, generator=generator)
         search.notes["recipe"] = repr(recipe)  # the record's own repr says only that the best was asked for
@@ -63,7 +63,7 @@ class Best(SteppedAttack, OwnBudget):
             search.notes["local steps"] = "taken as one gradient in their middle"
         return search
 
-    def simplified(self, observations: Sequence[UpdateObservation]) -> Sequence[UpdateObservation]:
+    def straighten(self, observations: Sequence[UpdateObservation]) -> Sequence[UpdateObservation]:
         """Clients of many short steps as clients of one gradient, which costs as much less as there are steps."""
         if not all(map(nearly_straight, observations)):
             return observations

@@ -9,7 +9,7 @@ from leakgauge.attacks.matching.optimisers import Adam, StepDecay
 from leakgauge.attacks.matching.parametrisations.generators import GeneratorFeatures, GeneratorLatent, TrainedGenerator
 from leakgauge.attacks.matching.priors import PixelNorm
 from leakgauge.attacks.matching.relay import Leg, Relay
-from leakgauge.attacks.recipes.shared import UNIT, budget_of, total_variation
+from leakgauge.attacks.recipes.shared import UNIT, budget_from, total_variation
 
 
 def gifd(
@@ -36,4 +36,4 @@ def gifd(
     latents = GeneratorLatent(TrainedGenerator(generator, factory, latent, signed))
     first = GradientMatching(priors=priors, parametrisation=latents, optimiser=optimiser, restarts=restarts)
     later = (replace(first, parametrisation=GeneratorFeatures(stage, radius)) for stage in range(1, stages + 1))
-    return Relay(tuple(Leg(one, 1) for one in (first, *later)), kept="closest", budget=budget_of(steps, seconds))
+    return Relay(tuple(Leg(one, 1) for one in (first, *later)), kept="closest", budget=budget_from(steps, seconds))

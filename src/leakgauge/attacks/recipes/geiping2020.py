@@ -10,7 +10,7 @@ from leakgauge.attacks.matching import GradientMatching, Pixels
 from leakgauge.attacks.matching.objectives import Cosine, Euclidean, Objective
 from leakgauge.attacks.matching.optimisers import LBFGS, Optimiser, SignedAdam, StepDecay
 from leakgauge.attacks.recipes.second_order import quasi_newton
-from leakgauge.attacks.recipes.shared import UNIT, budget_of, total_variation
+from leakgauge.attacks.recipes.shared import UNIT, budget_from, total_variation
 from leakgauge.errors import InvalidCase
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def inverting_gradients(
         priors=total_variation(tv_weight),
         parametrisation=Pixels(mean=0.5, spread=UNIT),
         optimiser=_choice(_OPTIMISERS, optimiser, "optimiser"),
-        budget=budget_of(steps, seconds),
+        budget=budget_from(steps, seconds),
         restarts=restarts,
     )
 

@@ -8,7 +8,7 @@ from leakgauge.attacks.matching.optimisers import SignedAdam, StepDecay
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import BatchNormStatistics, PixelNorm
 from leakgauge.attacks.matching.unknowns import FreeLabels
-from leakgauge.attacks.recipes.shared import UNIT, budget_of, total_variation
+from leakgauge.attacks.recipes.shared import UNIT, budget_from, total_variation
 
 
 def grad_attack(
@@ -36,5 +36,5 @@ def grad_attack(
         optimiser=SignedAdam(learning_rate=0.1 * UNIT, schedule=StepDecay()),
         labels=FreeLabels(),
         restarts=restarts,
-        budget=budget_of(steps, seconds),
+        budget=budget_from(steps, seconds),
     )

@@ -7,7 +7,7 @@ from leakgauge.attacks.matching.control import OnNoise
 from leakgauge.attacks.matching.optimisers import Adam, StepDecay
 from leakgauge.attacks.matching.parametrisations.generators import GeneratorLatent, TrainedGenerator, WeightsPerImage
 from leakgauge.attacks.matching.relay import Leg, Relay
-from leakgauge.attacks.recipes.shared import budget_of, total_variation
+from leakgauge.attacks.recipes.shared import budget_from, total_variation
 
 
 def gias(
@@ -41,7 +41,7 @@ def gias(
         parametrisation=WeightsPerImage(),
         optimiser=Adam(learning_rate=weight_rate, schedule=StepDecay()),
     )
-    return Relay((Leg(latents, 1), Leg(weights, 7)), budget=budget_of(steps, seconds))
+    return Relay((Leg(latents, 1), Leg(weights, 7)), budget=budget_from(steps, seconds))
 
 
 def gias_on_noise(

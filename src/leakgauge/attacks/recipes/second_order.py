@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leakgauge.attacks.matching import LBFGS, Cosine, GradientMatching, Pixels, TotalVariation
-from leakgauge.attacks.recipes.shared import budget_of
+from leakgauge.attacks.recipes.shared import budget_from
 
 
 def quasi_newton(
@@ -16,7 +16,7 @@ def quasi_newton(
         parametrisation=Pixels(spread=0.1),
         optimiser=LBFGS(),
         restarts=restarts,
-        budget=budget_of(steps, seconds),
+        budget=budget_from(steps, seconds),
     )
 
 

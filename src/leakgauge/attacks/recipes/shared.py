@@ -13,7 +13,7 @@ from leakgauge.attacks.matching.priors import AnisotropicTotalVariation, Prior
 UNIT = 0.25
 
 
-def budget_of(steps: int | None, seconds: float | None) -> Budget:
+def budget_from(steps: int | None, seconds: float | None) -> Budget:
     return Budget(steps=steps) if seconds is None else Budget(seconds=seconds)
 
 

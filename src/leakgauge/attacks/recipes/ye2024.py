@@ -7,7 +7,7 @@ from leakgauge.attacks.matching.objectives import Cosine, Stepwise
 from leakgauge.attacks.matching.optimisers import QuantisedSign, StepDecay
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import BatchNormStatistics, Starting
-from leakgauge.attacks.recipes.shared import UNIT, budget_of, total_variation
+from leakgauge.attacks.recipes.shared import UNIT, budget_from, total_variation
 
 
 def stepwise(
@@ -33,5 +33,5 @@ def stepwise(
         parametrisation=Pixels(mean=0.5, spread=UNIT),
         optimiser=QuantisedSign(learning_rate=0.1 * UNIT, schedule=StepDecay()),
         restarts=restarts,
-        budget=budget_of(steps, seconds),
+        budget=budget_from(steps, seconds),
     )

@@ -7,7 +7,7 @@ from leakgauge.attacks.matching.objectives import Euclidean
 from leakgauge.attacks.matching.optimisers import Langevin, WarmUp
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import BatchNormStatistics, GroupConsistency, PixelNorm
-from leakgauge.attacks.recipes.shared import UNIT, budget_of, total_variation
+from leakgauge.attacks.recipes.shared import UNIT, budget_from, total_variation
 
 
 def grad_inversion(
@@ -40,5 +40,5 @@ def grad_inversion(
         # 50 of 20 000 steps to warm up.
         optimiser=Langevin(learning_rate=0.1 * UNIT, schedule=WarmUp(share=0.0025), noise=0.2),
         restarts=seeds,
-        budget=budget_of(steps, seconds),
+        budget=budget_from(steps, seconds),
     )

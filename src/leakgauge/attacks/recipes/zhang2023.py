@@ -7,10 +7,10 @@ from typing import Literal
 
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.objectives import Cosine
-from leakgauge.attacks.matching.optimisers import Constant, CosineDecay, SignedAdam
+from leakgauge.attacks.matching.optimisers import ConstantRate, CosineDecay, SignedAdam
 from leakgauge.attacks.matching.parametrisations.generators import GeneratorWeights, UntrainedGenerator
 from leakgauge.attacks.matching.parametrisations.generators.untrained import Normalisation, Output, Upsampling
-from leakgauge.attacks.recipes.shared import budget_of
+from leakgauge.attacks.recipes.shared import budget_from
 
 
 def ci_net(
@@ -39,9 +39,9 @@ def ci_net(
             width=width if channels is None else channels,
             checkpointed=checkpointed,
         ),
-        optimiser=SignedAdam(learning_rate=learning_rate, schedule=Constant()),
+        optimiser=SignedAdam(learning_rate=learning_rate, schedule=ConstantRate()),
         restarts=restarts,
-        budget=budget_of(steps, seconds),
+        budget=budget_from(steps, seconds),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leakgauge.attacks.matching import LBFGS, Euclidean, FreeLabels, GradientMatching, Pixels
-from leakgauge.attacks.recipes.shared import UNIT, budget_of
+from leakgauge.attacks.recipes.shared import UNIT, budget_from
 
 
 def dlg(steps: int | None = 300, restarts: int = 16, seconds: float | None = None) -> GradientMatching:
@@ -19,5 +19,5 @@ def dlg(steps: int | None = 300, restarts: int = 16, seconds: float | None = Non
         optimiser=LBFGS(),
         labels=FreeLabels(),
         restarts=restarts,
-        budget=budget_of(steps, seconds),
+        budget=budget_from(steps, seconds),
     )

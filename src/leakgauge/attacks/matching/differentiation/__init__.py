@@ -13,5 +13,5 @@ from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pu
 from leakgauge.attacks.matching.differentiation.matcher import Matcher
 from leakgauge.attacks.matching.differentiation.quotient import FiniteDifference
 from leakgauge.attacks.matching.differentiation.route import Differentiation
-from leakgauge.attacks.matching.differentiation.rows import OneByOne, Rows, RowwiseLoss, Together, stacked
+from leakgauge.attacks.matching.differentiation.rows import OneByOne, Rows, RowwiseLoss, Together, stack_rows
 from leakgauge.attacks.matching.differentiation.sweeps import FrozenDifference, Tangent

@@ -49,9 +49,9 @@ class OneByOne:
             if rows.observed is not None:
                 problem = replace(problem, observed=tree.map_tensors(lambda stack: stack[index], rows.observed))  # noqa: B023
             if rows.position is not None:
-                problem = replace(problem, local_update=_placed(problem.local_update, float(rows.position[index])))
+                problem = replace(problem, local_update=_place(problem.local_update, float(rows.position[index])))
             found.append(replace(self.matcher, problem=problem)(images, labels))
-        return stacked(found)
+        return stack_rows(found)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Together:
         return ValueAndGradient(*(tensor.detach() for tensor in found))
 
 
-def stacked(rows: list[ValueAndGradient]) -> ValueAndGradient:
+def stack_rows(rows: list[ValueAndGradient]) -> ValueAndGradient:
     value, gradient, labels, position = (
         None if column[0] is None else torch.stack([entry for entry in column if entry is not None])
         for column in zip(*rows)
@@ -84,7 +84,7 @@ def stacked(rows: list[ValueAndGradient]) -> ValueAndGradient:
     return ValueAndGradient(value, gradient, labels, position)
 
 
-def _placed(client: LocalUpdate, position: float) -> LocalUpdate:
+def _place(client: LocalUpdate, position: float) -> LocalUpdate:
     """The client with the attacker's surrogate at this position."""
     surrogate = clients.algorithm(client)
     if not isinstance(surrogate, StraightLine):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vjp
 
-from leakgauge.attacks.matching.engine.layers import Asked, Gradients, Maybe, Motion, Point, add
+from leakgauge.attacks.matching.engine.layers import Asked, Gradients, LayerPoint, Maybe, Motion, add_maybe
 from leakgauge.attacks.matching.engine.trace import Network
 from leakgauge.protocol.learner import LossFunction
 
@@ -78,8 +78,8 @@ class NetworkGradient:
                 readers[slot] -= 1
                 if readers[slot] == 0 and slot != self.network.output:
                     tangents.pop(slot, None)
-            tangent, memory = step.layer.tangent(Point(self.weights[index], kept.memories[index]), along[index], inputs)
-            tangents[step.output] = tangent
+            at = LayerPoint(self.weights[index], kept.memories[index])
+            tangents[step.output], memory = step.layer.tangent(at, along[index], inputs)
             tangent_memories.append(memory)
         moved = tangents[self.network.output]
         moved = torch.zeros_like(kept.logits) if moved is None else moved
@@ -89,7 +89,7 @@ class NetworkGradient:
         for index in reversed(range(len(steps))):
             step = steps[index]
             found = step.layer.curvature(
-                Point(self.weights[index], kept.memories[index]),
+                LayerPoint(self.weights[index], kept.memories[index]),
                 Motion(along[index], tangent_memories[index]),
                 kept.cotangents[index],
                 curved.pop(step.output, None),
@@ -97,7 +97,7 @@ class NetworkGradient:
             )
             kept.memories[index] = kept.cotangents[index] = along[index] = tangent_memories[index] = None
             for slot, cotangent in zip(step.inputs, found):
-                curved[slot] = add(curved.get(slot), cotangent)
+                curved[slot] = add_maybe(curved.get(slot), cotangent)
         images = curved.get(0)
         return Pulled(
             torch.zeros_like(kept.images) if images is None else images,
@@ -114,7 +114,7 @@ class NetworkGradient:
         """
         steps = self.network.steps
         weights = [
-            one.layer.moved(own, one.layer.direction(own, direction), step) for one, own in zip(steps, self.weights)
+            one.layer.move(own, one.layer.direction(own, direction), step) for one, own in zip(steps, self.weights)
         ]
         memories = list(kept.memories)
         logits = self._values(weights, kept.images, memories, kept.memories)
@@ -155,11 +155,11 @@ class NetworkGradient:
             if gy is None:
                 continue  # nothing of the loss depends on this step
             asked = Asked([slot != 0 or of_images for slot in step.inputs], gradients)
-            found = step.layer.cotangent(Point(weights[index], memories[index]), gy, asked)
+            found = step.layer.cotangent(LayerPoint(weights[index], memories[index]), gy, asked)
             if step.layer.needs_cotangent:
                 kept[index] = gy
             for slot, cotangent in zip(step.inputs, found):
-                cotangents[slot] = add(cotangents.get(slot), cotangent)
+                cotangents[slot] = add_maybe(cotangents.get(slot), cotangent)
         return kept, cotangents.get(0)
 
 
@@ -168,10 +168,10 @@ def _loss_gradient(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor
 
 
 def _loss_curvature(loss: LossFunction, logits: Tensor, labels: Tensor, moved: Tensor) -> Tensor:
-    """The loss's second derivative in the logits, along ``moved``."""
+    """The loss's second derivative in the logits, along ``move``."""
     return vjp(lambda scores: _loss_gradient(loss, scores, labels), logits)[1](moved)[0]
 
 
 def _label_tangent(loss: LossFunction, logits: Tensor, labels: Tensor, moved: Tensor) -> Tensor:
-    """d/d labels of d loss along ``moved``."""
+    """d/d labels of d loss along ``move``."""
     return grad(lambda targets: (_loss_gradient(loss, logits, targets) * moved).sum())(labels)

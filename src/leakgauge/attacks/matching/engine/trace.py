@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, fx, nn
-from torch.fx.passes.shape_prop import ShapeProp
+from torch.fx.passes.shape_prop import ShapeProp, TensorMetadata
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
@@ -22,13 +22,12 @@ from leakgauge.attacks.matching.engine.layers import (
     ChannelAffine,
     Convolution,
     EvalNorm,
+    GroupedNorm,
     Joined,
     Layer,
     Linear,
     LinearMap,
     MaxPool,
-    Normalised,
-    Passed,
     Rectifier,
     Reshaped,
     Scaled,
@@ -36,13 +35,13 @@ from leakgauge.attacks.matching.engine.layers import (
 )
 from leakgauge.attacks.matching.engine.layers.activations import SMOOTH
 from leakgauge.attacks.matching.engine.layers.normalisation import BATCH, group_layout, layer_layout
-from leakgauge.attacks.matching.engine.modules import applied, module_layer, unknown
+from leakgauge.attacks.matching.engine.modules import apply_first, as_is, module_layer, unknown
 from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.learner import Learner
 from leakgauge.types import ModelState
 
 
-class Step(NamedTuple):
+class NetworkStep(NamedTuple):
     """A layer, the slots it reads and the slot it writes; slot 0 holds the images."""
 
     layer: Layer
@@ -52,7 +51,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Network:
-    steps: tuple[Step, ...]
+    steps: tuple[NetworkStep, ...]
     output: int
     trained: tuple[str, ...]
 
@@ -91,7 +90,7 @@ class _Reader:
         self.available = self.trained | frozenset(state.buffers)
         self.slots: dict[fx.Node, int] = {}
         self.constants: dict[fx.Node, Any] = {}
-        self.steps: list[Step] = []
+        self.steps: list[NetworkStep] = []
         self.used: Counter[str] = Counter()
 
     def read(self) -> Network:
@@ -102,7 +101,7 @@ class _Reader:
                     self.refuse(node, "a second input")
                 self.slots[node] = 0
             elif node.op == "get_attr":
-                self.constants[node] = self.owned(str(node.target), node)
+                self.constants[node] = self.require(str(node.target), node)
             elif node.op == "output":
                 output = self.slots.get(node.args[0]) if isinstance(node.args[0], fx.Node) else None
             elif node not in self.slots:
@@ -111,9 +110,9 @@ class _Reader:
             raise unknown("its output is not one tensor")
         if any(count > 1 for count in self.used.values()):
             raise unknown("a parameter is used by more than one layer")
-        return Network(self.living(output), output, tuple(self.trained))
+        return Network(self.living_steps(output), output, tuple(self.trained))
 
-    def living(self, output: int) -> tuple[Step, ...]:
+    def living_steps(self, output: int) -> tuple[NetworkStep, ...]:
         """The steps the output depends on."""
         needed, kept = {output}, []
         for step in reversed(self.steps):
@@ -132,7 +131,7 @@ class _Reader:
 
     def write(self, node: fx.Node, layer: Layer, inputs: tuple[fx.Node, ...]) -> None:
         slot = 1 + len(self.steps)
-        self.steps.append(Step(layer, tuple(self.slot(source, node) for source in inputs), slot))
+        self.steps.append(NetworkStep(layer, tuple(self.slot(source, node) for source in inputs), slot))
         self.slots[node] = slot
 
     def slot(self, source: object, reader: fx.Node) -> int:
@@ -144,7 +143,7 @@ class _Reader:
         target: Any = node.target
         raise unknown(f"{target if isinstance(target, str) else getattr(target, '__name__', target)}: {why}")
 
-    def owned(self, name: str, node: fx.Node) -> str:
+    def require(self, name: str, node: fx.Node) -> str:
         if name not in self.available:
             self.refuse(node, "a tensor that is not in the state")
         return name
@@ -155,7 +154,7 @@ class _Reader:
             if getattr(module, name, None) is None:
                 found.append(None)
             else:
-                full = self.owned(f"{node.target}.{name}", node)
+                full = self.require(f"{node.target}.{name}", node)
                 self.used[full] += full in self.trained
                 found.append(full)
         return found
@@ -171,7 +170,7 @@ class _Reader:
         elif isinstance(module, _BatchNorm):
             self.batch_norm(node, module, source)
         elif isinstance(module, nn.GroupNorm | nn.LayerNorm | _InstanceNorm):
-            self.write(node, self.normalised(node, module, source), (source,))
+            self.write(node, self.own_statistics_norm(node, module, source), (source,))
         elif isinstance(module, nn.ReLU | nn.LeakyReLU):
             self.rectifier(node, source, getattr(module, "negative_slope", 0.0))
         else:
@@ -199,10 +198,10 @@ class _Reader:
                 pads = tuple(module._reversed_padding_repeated_twice)
                 slot = 1 + len(self.steps)
                 padded = LinearMap(partial(functional.pad, pad=pads, mode=mode))
-                self.steps.append(Step(padded, (self.slot(source, node),), slot))
+                self.steps.append(NetworkStep(padded, (self.slot(source, node),), slot))
                 padding = (0,) * len(module.kernel_size)
                 layer = Convolution(*options, module.stride, padding, module.dilation, module.groups)
-                self.steps.append(Step(layer, (slot,), slot + 1))
+                self.steps.append(NetworkStep(layer, (slot,), slot + 1))
                 self.slots[node] = slot + 1
                 self.alias(norm_node, node)
                 return
@@ -239,9 +238,9 @@ class _Reader:
             self.write(node, ChannelAffine(self.eval_norm(node), self.trained), (source,))
             return
         gamma, beta = self.parameters(node, module, "weight", "bias")
-        self.write(node, Normalised(gamma, beta, module.eps, BATCH, self.trained), (source,))
+        self.write(node, GroupedNorm(gamma, beta, module.eps, BATCH, self.trained), (source,))
 
-    def normalised(self, node: fx.Node, module: nn.Module, source: fx.Node) -> Layer:
+    def own_statistics_norm(self, node: fx.Node, module: nn.Module, source: fx.Node) -> Layer:
         gamma, beta = self.parameters(node, module, "weight", "bias")
         if isinstance(module, nn.LayerNorm):
             layout = layer_layout(len(module.normalized_shape))
@@ -252,7 +251,7 @@ class _Reader:
             if module.running_mean is not None and not module.training:
                 self.refuse(node, "instance norm with running statistics")
             layout = group_layout(_shape(source)[1])
-        return Normalised(gamma, beta, float(module.eps), layout, self.trained)
+        return GroupedNorm(gamma, beta, float(module.eps), layout, self.trained)
 
     def rectifier(self, node: fx.Node, source: fx.Node, slope: float) -> None:
         if slope < 0:
@@ -272,11 +271,11 @@ class _Reader:
         )
         tensors = [arg for arg in node.args if isinstance(arg, fx.Node) and arg in self.slots]
         if name == "add" and len(tensors) == len(node.args) == 2:
-            self.added(node)
+            self.write_sum(node)
         elif name in ("add", "sub", "mul", "truediv", "div"):
             self.arithmetic(node, name)
         elif name in ("cat", "concat"):
-            self.joined(node)
+            self.write_joined(node)
         elif name == "relu":
             self.rectifier(node, self.source(node), 0.0)
         elif name == "leaky_relu":
@@ -285,15 +284,15 @@ class _Reader:
         elif name in SMOOTH and not any(node.kwargs.values()) and len(node.args) == 1:
             self.write(node, SMOOTH[name], (self.source(node),))
         elif name in ("view", "reshape", "flatten"):
-            self.reshaped(node, name)
+            self.write_reshaped(node, name)
         elif name in ("adaptive_avg_pool2d", "avg_pool2d", "mean") and self.plain(node):
             self.write(node, LinearMap(self.bound(node)), (self.source(node),))
         elif name == "max_pool2d" and self.plain(node) and not node.kwargs.get("return_indices"):
             options = {**node.kwargs, "return_indices": True}
-            pool = partial(applied, functional.max_pool2d, tuple(node.args[1:]), options)
+            pool = partial(apply_first, functional.max_pool2d, tuple(node.args[1:]), options)
             self.write(node, MaxPool(pool, 2), (self.source(node),))
         elif name == "contiguous" or (name == "dropout" and node.kwargs.get("training", True) is False):
-            self.write(node, Passed(), (self.source(node),))
+            self.write(node, Reshaped(as_is), (self.source(node),))
         else:
             self.refuse(node)
 
@@ -311,7 +310,7 @@ class _Reader:
         target: Any = getattr(Tensor, node.target) if isinstance(node.target, str) else node.target
         return _call(target, node)
 
-    def added(self, node: fx.Node) -> None:
+    def write_sum(self, node: fx.Node) -> None:
         left, right = node.args[:2]
         assert isinstance(left, fx.Node)
         assert isinstance(right, fx.Node)
@@ -319,7 +318,7 @@ class _Reader:
             self.refuse(node, "a sum of tensors of different shapes")
         self.write(node, Added(), (left, right))
 
-    def joined(self, node: fx.Node) -> None:
+    def write_joined(self, node: fx.Node) -> None:
         tensors = node.args[0] if node.args else None
         axis = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
         if not isinstance(tensors, list | tuple) or not isinstance(axis, int) or axis == 0:
@@ -358,7 +357,7 @@ class _Reader:
             return _Size(whole.of, node.args[1])
         return None
 
-    def reshaped(self, node: fx.Node, name: str) -> None:
+    def write_reshaped(self, node: fx.Node, name: str) -> None:
         source = self.source(node)
         if name == "flatten":
             self.write(node, Reshaped(_call(torch.flatten, node)), (source,))
@@ -382,15 +381,14 @@ def _reshape(shape: tuple[int | None, ...], x: Tensor) -> Tensor:
 
 
 def _call(function: Callable[..., Any], node: fx.Node) -> Callable[[Tensor], Any]:
-    return partial(applied, function, tuple(node.args[1:]), dict(node.kwargs))
+    return partial(apply_first, function, tuple(node.args[1:]), dict(node.kwargs))
 
 
 def _shape(node: fx.Node) -> torch.Size:
     found = node.meta.get("tensor_meta")
-    if found is None or not hasattr(found, "shape"):
+    if not isinstance(found, TensorMetadata):
         raise unknown(f"{node.target}: not one tensor")
-    shape: torch.Size = found.shape
-    return shape
+    return found.shape
 
 
 def _uses_batch(module: _BatchNorm) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks.matching.optimisers.base import Optimiser, project
-from leakgauge.attacks.matching.optimisers.schedules import CosineDecay, Schedule
+from leakgauge.attacks.matching.optimisers.schedules import CosineDecay, RateSchedule
 from leakgauge.attacks.matching.parametrisations import Box
 from leakgauge.randomness import seeded
 from leakgauge.types import Outcome
@@ -39,7 +39,7 @@ class AdamFamily(Optimiser[AdamState]):
     # Adam rests when its rate runs out along with the budget, whatever the loss still has to give.
     outcome_at_rest: ClassVar[Outcome] = Outcome.STEPS_EXHAUSTED
     learning_rate: float = 0.05
-    schedule: Schedule = CosineDecay()
+    schedule: RateSchedule = CosineDecay()
 
     @abstractmethod
     def direction(self, gradient: Tensor) -> Tensor:

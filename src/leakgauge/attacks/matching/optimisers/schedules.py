@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Schedule(Protocol):
+class RateSchedule(Protocol):
     """The learning rate's factor after a given fraction of the budget."""
 
     def __call__(self, fraction: float) -> float: ...
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantRate:
     """The learning rate stays as it is."""
 
     def __call__(self, fraction: float) -> float:
@@ -45,7 +45,7 @@ class CosineDecay:
 class WarmUp:
     """Rise linearly from 0 over the first ``share`` of the budget, under another schedule."""
 
-    schedule: Schedule = CosineDecay()
+    schedule: RateSchedule = CosineDecay()
     share: float = 0.05
 
     def __call__(self, fraction: float) -> float:

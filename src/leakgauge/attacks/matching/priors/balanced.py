@@ -16,7 +16,7 @@ from leakgauge.protocol.observation import UpdateObservation
 
 
 @dataclass(frozen=True)
-class Scaled(Prior):
+class WeighedPrior(Prior):
     """Another prior times ``factor``."""
 
     prior: Prior
@@ -27,7 +27,7 @@ class Scaled(Prior):
 
     def at(self, spent: float) -> Prior | None:
         current = self.prior.at(spent)
-        return None if current is None else Scaled(current, self.factor)
+        return None if current is None else WeighedPrior(current, self.factor)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Balance:
         self.weights = tuple(self.balanced.weigh(prior, own, of_own) for prior, own, of_own in groups)
 
     def at(self, spent: float) -> Prior | None:
-        return side_by_side(tuple(map(Scaled, self.priors, self.weights))).at(spent)
+        return side_by_side(tuple(map(WeighedPrior, self.priors, self.weights))).at(spent)
 
 
 class Penalties:

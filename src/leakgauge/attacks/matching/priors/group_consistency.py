@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from leakgauge.attacks.matching.priors.base import Prior
-from leakgauge.attacks.matching.priors.registration import registered
+from leakgauge.attacks.matching.priors.registration import register
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class GroupConsistency(Prior):
         seen = images.detach()
         consensus = seen.mean(dim=0)
         if self.registered:
-            consensus = registered(seen, consensus).mean(dim=0)
+            consensus = register(seen, consensus).mean(dim=0)
         return self.weight * vector_norm((images - consensus).flatten(1), dim=1)
 
     def at(self, spent: float) -> Prior:

@@ -19,7 +19,7 @@ def shifts(moving: Tensor, target: Tensor) -> Tensor:
     return torch.stack([peak // width, peak % width], dim=-1)
 
 
-def rolled(images: Tensor, by: Tensor) -> Tensor:
+def roll(images: Tensor, by: Tensor) -> Tensor:
     """Each image ``... c h w`` rolled by its own rows and columns."""
     height, width = images.shape[-2:]
     rows = (torch.arange(height, device=images.device) - by[..., 0, None]) % height
@@ -28,7 +28,7 @@ def rolled(images: Tensor, by: Tensor) -> Tensor:
     return torch.take_along_dim(moved, columns[..., None, None, :], dim=-1)
 
 
-def registered(moving: Tensor, target: Tensor) -> Tensor:
+def register(moving: Tensor, target: Tensor) -> Tensor:
     """Each image at the place where it comes nearest to its target."""
     target = target.expand_as(moving)
-    return rolled(moving, shifts(moving, target))
+    return roll(moving, shifts(moving, target))

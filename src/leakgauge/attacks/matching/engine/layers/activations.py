@@ -12,7 +12,16 @@ from torch import Tensor
 from torch.func import vjp
 from torch.nn import functional
 
-from leakgauge.attacks.matching.engine.layers.base import Asked, Layer, Linearly, Maybe, Memory, Motion, Point, Weights
+from leakgauge.attacks.matching.engine.layers.base import (
+    Asked,
+    Layer,
+    LayerPoint,
+    Linearly,
+    Maybe,
+    Memory,
+    Motion,
+    Weights,
+)
 
 _aten = torch.ops.aten
 
@@ -42,9 +51,6 @@ class Rectifier(Linearly):
             return _aten.threshold_backward(x, memory, 0)
         return _aten.leaky_relu_backward(x, memory, self.slope, True)
 
-    def back(self, memory: Tensor, gy: Tensor) -> Tensor:
-        return self.along(memory, gy)
-
 
 @dataclass(frozen=True)
 class Smooth(Layer):
@@ -59,14 +65,14 @@ class Smooth(Layer):
         y = self.function(inputs[0])
         return y, self.derivatives(inputs[0], y)
 
-    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
         return (at.memory[0] * gy if asked.inputs[0] else None,)
 
-    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+    def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         dx = tangents[0]
         return (None, None) if dx is None else (at.memory[0] * dx, at.memory[1] * dx)
 
-    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
         if not asked.inputs[0]:
             return (None,)
         dgx = None if dgy is None else at.memory[0] * dgy
@@ -77,7 +83,7 @@ class Smooth(Layer):
         return (bend if dgx is None else dgx + bend,)
 
 
-def by_autograd(function: Callable[[Tensor], Tensor]) -> Smooth:
+def smooth_by_autograd(function: Callable[[Tensor], Tensor]) -> Smooth:
     """Any smooth activation, its derivatives taken by autograd at each value sweep."""
 
     def derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,6 +118,6 @@ SMOOTH: Mapping[str, Smooth] = {
     "sigmoid": Smooth(torch.sigmoid, _sigmoid_derivatives),
     "tanh": Smooth(torch.tanh, _tanh_derivatives),
     "gelu": Smooth(functional.gelu, _gelu_derivatives),
-    "silu": by_autograd(functional.silu),
-    "softplus": by_autograd(functional.softplus),
+    "silu": smooth_by_autograd(functional.silu),
+    "softplus": smooth_by_autograd(functional.softplus),
 }

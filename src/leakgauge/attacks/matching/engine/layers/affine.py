@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.matching.engine.layers.base import Asked, Gradients, Layer, Maybe, Memory, Motion, Point
+from leakgauge.attacks.matching.engine.layers.base import Asked, Gradients, Layer, LayerPoint, Maybe, Memory, Motion
 from leakgauge.attacks.matching.engine.layers.normalisation import EvalNorm
 
 
@@ -94,7 +94,7 @@ class Affine(Layer):
         beta = None if self.norm.beta is None else direction.get(self.norm.beta)
         return KernelWeights(kernel, moved if beta is None else moved + beta)
 
-    def moved(self, weights: KernelWeights, direction: KernelWeights, step: float) -> KernelWeights:
+    def move(self, weights: KernelWeights, direction: KernelWeights, step: float) -> KernelWeights:
         kernel = direction.kernel.mul_(step)
         if weights.scale is None:
             kernel = kernel.add_(weights.kernel)
@@ -114,12 +114,12 @@ class Affine(Layer):
         y = self.multiply(x, weights.kernel, None).mul_(weights.scale).add_(self.per_output(weights.offset))
         return y, x
 
-    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
         if asked.gradients is not None:
             self._write(asked.gradients, at.weights, self._raw(at.weights, at.memory, gy))
         return (self._back(at, gy) if asked.inputs[0] else None,)
 
-    def _back(self, at: Point, gy: Tensor) -> Tensor:
+    def _back(self, at: LayerPoint, gy: Tensor) -> Tensor:
         weights: KernelWeights = at.weights
         scaled = gy if weights.scale is None else gy * weights.scale
         return self.multiply_transposed(scaled, weights.kernel, at.memory)
@@ -158,7 +158,7 @@ class Affine(Layer):
             if name is not None and name in self.trained and gradient is not None:
                 gradients[name] = gradient
 
-    def tangent(self, at: Point, direction: KernelWeights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+    def tangent(self, at: LayerPoint, direction: KernelWeights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         weights: KernelWeights = at.weights
         dy = self.multiply(at.memory, direction.kernel, direction.offset)
         dx = tangents[0]
@@ -167,7 +167,7 @@ class Affine(Layer):
             dy = dy.add_(through) if weights.scale is None else _add_product(dy, through, weights.scale)
         return dy, dx
 
-    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
         assert gy is not None
         if asked.gradients is not None:
             self._write(asked.gradients, at.weights, self._raw_tangent(at, along, gy, dgy))
@@ -176,7 +176,7 @@ class Affine(Layer):
         dgx = self.multiply_transposed(gy, along.direction.kernel, at.memory)
         return (dgx if dgy is None else dgx.add_(self._back(at, dgy)),)
 
-    def _raw_tangent(self, at: Point, along: Motion, gy: Tensor, dgy: Maybe) -> tuple[Maybe, Maybe]:
+    def _raw_tangent(self, at: LayerPoint, along: Motion, gy: Tensor, dgy: Maybe) -> tuple[Maybe, Maybe]:
         if self.norm is not None:
             raise NotImplementedError("second derivatives in the parameters are taken on the unfolded network")
         pairs = ((along.memory, gy), (at.memory, dgy))

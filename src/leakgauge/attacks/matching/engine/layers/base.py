@@ -14,7 +14,7 @@ Maybe = Tensor | None
 Gradients = dict[str, Tensor]
 
 
-class Point(NamedTuple):
+class LayerPoint(NamedTuple):
     """Where a layer stands: its weights, and what its value sweep remembered."""
 
     weights: Weights
@@ -49,7 +49,7 @@ class Layer(ABC):
         """A direction in the parameters as one in ``weights``; may use up the tensors it is given."""
         return None
 
-    def moved(self, weights: Weights, direction: Weights, step: float) -> Weights:
+    def move(self, weights: Weights, direction: Weights, step: float) -> Weights:
         """``weights + step * direction``; may use up the direction."""
         return weights
 
@@ -57,14 +57,14 @@ class Layer(ABC):
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]: ...
 
     @abstractmethod
-    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
         """Cotangents of the inputs asked for; the parameters' gradients are written where asked."""
 
     @abstractmethod
-    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]: ...
+    def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]: ...
 
     @abstractmethod
-    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
         """Tangents of what ``cotangent`` returned and wrote."""
 
 
@@ -75,21 +75,21 @@ class Linearly(Layer):
     def along(self, memory: Memory, x: Tensor) -> Tensor:
         """The linear map itself."""
 
-    @abstractmethod
     def back(self, memory: Memory, gy: Tensor) -> Tensor:
-        """Its transpose."""
+        """Its transpose; the same for a map that takes each entry alone."""
+        return self.along(memory, gy)
 
-    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
         return (self.back(at.memory, gy) if asked.inputs[0] else None,)
 
-    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+    def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         return None if tangents[0] is None else self.along(at.memory, tangents[0]), None
 
-    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
         return (None if dgy is None or not asked.inputs[0] else self.back(at.memory, dgy),)
 
 
-def add(left: Maybe, right: Maybe) -> Maybe:
+def add_maybe(left: Maybe, right: Maybe) -> Maybe:
     """The sum, where ``None`` is zero."""
     if left is None or right is None:
         return right if left is None else left

@@ -9,7 +9,16 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.matching.engine.layers.base import Asked, Gradients, Layer, Maybe, Memory, Motion, Point, Weights
+from leakgauge.attacks.matching.engine.layers.base import (
+    Asked,
+    Gradients,
+    Layer,
+    LayerPoint,
+    Maybe,
+    Memory,
+    Motion,
+    Weights,
+)
 
 
 class Layout(NamedTuple):
@@ -26,7 +35,7 @@ class Layout(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Normalised(Layer):
+class GroupedNorm(Layer):
     """gamma x_hat + beta with x_hat = (x - mean) / sqrt(variance + eps) over groups of entries of the input itself.
 
     BatchNorm in train mode, GroupNorm, LayerNorm and InstanceNorm differ by their layout alone.
@@ -45,7 +54,7 @@ class Normalised(Layer):
     def direction(self, weights: Weights, direction: Gradients) -> Weights:
         return tuple(None if name is None else direction.get(name) for name in (self.gamma, self.beta))
 
-    def moved(self, weights: Weights, direction: Weights, step: float) -> Weights:
+    def move(self, weights: Weights, direction: Weights, step: float) -> Weights:
         return tuple(w if d is None else w + step * d for w, d in zip(weights, direction))
 
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
@@ -65,7 +74,7 @@ class Normalised(Layer):
         """What is left of a change of x when mean and variance are held: (1 - 1 1^T - x_hat x_hat^T) over a group."""
         return groups - groups.mean(dim=-1, keepdim=True) - hat * (groups * hat).mean(dim=-1, keepdim=True)
 
-    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
         hat, inverse = at.memory
         if asked.gradients is not None:
             self._write(asked.gradients, gy * hat, gy)
@@ -81,7 +90,7 @@ class Normalised(Layer):
         if self.beta is not None and self.beta in self.trained:
             gradients[self.beta] = self.layout.reduce(for_beta)
 
-    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+    def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         hat, inverse = at.memory
         grouped, ungrouped, broadcast, _ = self.layout
         dx = tangents[0]
@@ -95,7 +104,7 @@ class Normalised(Layer):
             dy = moved if dy is None else dy + moved
         return dy, (dx, dhat)
 
-    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
         assert gy is not None
         (hat, inverse), (dx, dhat) = at.memory, along.memory
         grouped, ungrouped, broadcast, _ = self.layout
@@ -157,7 +166,7 @@ class ChannelAffine(Layer):
         beta = None if self.norm.beta is None else direction.get(self.norm.beta)
         return None if gamma is None else gamma * weights[3], beta
 
-    def moved(self, weights: Weights, direction: Weights, step: float) -> Weights:
+    def move(self, weights: Weights, direction: Weights, step: float) -> Weights:
         factor, beta, mean, inverse = weights
         factor = factor if direction[0] is None else factor + step * direction[0]
         return factor, beta if direction[1] is None else beta + step * direction[1], mean, inverse
@@ -168,12 +177,12 @@ class ChannelAffine(Layer):
         offset = -mean * factor if beta is None else beta - mean * factor
         return x * _on_channels(factor, x) + _on_channels(offset, x), x
 
-    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
         if asked.gradients is not None:
             self._write(asked.gradients, gy * self._hat(at), gy)
         return (gy * _on_channels(at.weights[0], gy) if asked.inputs[0] else None,)
 
-    def _hat(self, at: Point) -> Tensor:
+    def _hat(self, at: LayerPoint) -> Tensor:
         x: Tensor = at.memory
         _, _, mean, inverse = at.weights
         return (x - _on_channels(mean, x)) * _on_channels(inverse, x)
@@ -183,7 +192,7 @@ class ChannelAffine(Layer):
             if name is not None and name in self.trained:
                 gradients[name] = _sum_channels(summands)
 
-    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+    def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         x: Tensor = at.memory
         factor, _, mean, _ = at.weights
         dx = tangents[0]
@@ -196,7 +205,7 @@ class ChannelAffine(Layer):
             dy = beta.expand(x.shape) if dy is None else dy + beta
         return dy, dx
 
-    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
         assert gy is not None
         factor, _, _, inverse = at.weights
         dx: Maybe = along.memory
@@ -221,15 +230,15 @@ def _sum_channels(tensor: Tensor) -> Tensor:
     return tensor.sum(dim=[axis for axis in range(tensor.ndim) if axis != 1])
 
 
-def _batch_grouped(x: Tensor) -> Tensor:
+def _group_batch(x: Tensor) -> Tensor:
     return x.transpose(0, 1).flatten(1)
 
 
-def _batch_ungrouped(groups: Tensor, like: Tensor) -> Tensor:
+def _ungroup_batch(groups: Tensor, like: Tensor) -> Tensor:
     return groups.view(like.transpose(0, 1).shape).transpose(0, 1)
 
 
-BATCH = Layout(_batch_grouped, _batch_ungrouped, _on_channels, _sum_channels)
+BATCH = Layout(_group_batch, _ungroup_batch, _on_channels, _sum_channels)
 """One group per channel, over all examples."""
 
 

@@ -12,13 +12,13 @@ from torch.func import vjp
 from leakgauge.attacks.matching.engine.layers.base import (
     Asked,
     Layer,
+    LayerPoint,
     Linearly,
     Maybe,
     Memory,
     Motion,
-    Point,
     Weights,
-    add,
+    add_maybe,
 )
 
 
@@ -58,20 +58,6 @@ class Reshaped(Linearly):
 
 
 @dataclass(frozen=True)
-class Passed(Linearly):
-    """The input itself."""
-
-    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
-        return inputs[0], None
-
-    def along(self, memory: Memory, x: Tensor) -> Tensor:
-        return x
-
-    def back(self, memory: Memory, gy: Tensor) -> Tensor:
-        return gy
-
-
-@dataclass(frozen=True)
 class Shifted(Linearly):
     """sign * x plus a constant, a number or the name of a buffer."""
 
@@ -87,9 +73,6 @@ class Shifted(Linearly):
 
     def along(self, memory: Memory, x: Tensor) -> Tensor:
         return x if self.sign == 1 else -x
-
-    def back(self, memory: Memory, gy: Tensor) -> Tensor:
-        return self.along(memory, gy)
 
 
 @dataclass(frozen=True)
@@ -108,9 +91,6 @@ class Scaled(Linearly):
     def along(self, memory: Memory, x: Tensor) -> Tensor:
         return x / memory if self.divide else x * memory
 
-    def back(self, memory: Memory, gy: Tensor) -> Tensor:
-        return self.along(memory, gy)
-
 
 @dataclass(frozen=True)
 class Added(Layer):
@@ -119,13 +99,13 @@ class Added(Layer):
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
         return inputs[0] + inputs[1], None
 
-    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
         return tuple(gy if want else None for want in asked.inputs)
 
-    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
-        return add(*tangents), None
+    def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+        return add_maybe(*tangents), None
 
-    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
         return tuple(dgy if want else None for want in asked.inputs)
 
 
@@ -138,16 +118,16 @@ class Joined(Layer):
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
         return torch.cat(tuple(inputs), self.axis), [x.shape for x in inputs]
 
-    def cotangent(self, at: Point, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
         parts = gy.split([shape[self.axis] for shape in at.memory], self.axis)
         return tuple(part if want else None for part, want in zip(parts, asked.inputs))
 
-    def tangent(self, at: Point, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+    def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         present = next((tangent for tangent in tangents if tangent is not None), None)
         if present is None:
             return None, None
         filled = [present.new_zeros(s) if t is None else t for t, s in zip(tangents, at.memory)]
         return torch.cat(filled, self.axis), None
 
-    def curvature(self, at: Point, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
         return (None,) * len(asked.inputs) if dgy is None else self.cotangent(at, dgy, asked)

@@ -80,7 +80,7 @@ class UntrainedGenerator:
         found = {
             "first.weight": Weight((self.latent, self.channels, *grid), self.channels * area),
             "first.bias": Weight((self.channels,), self.channels * area),
-            **_normalised("first", self.channels),
+            **_norm_weights("first", self.channels),
         }
         incoming = self.channels
         for stage in range(doublings(shape) + 1):
@@ -92,7 +92,7 @@ class UntrainedGenerator:
                 name = f"{stage}.{part}"
                 found[f"{name}.weight"] = Weight((outgoing, incoming, 3, 3), incoming * 9)
                 found[f"{name}.bias"] = Weight((outgoing,), incoming * 9)
-                found |= _normalised(name, outgoing)
+                found |= _norm_weights(name, outgoing)
                 incoming = outgoing
         found["last.weight"] = Weight((shape[0], incoming, 1, 1), incoming)
         found["last.bias"] = Weight((shape[0],), incoming)
@@ -106,7 +106,7 @@ class UntrainedGenerator:
         """
         return sum(math.prod(weight.shape) for weight in self.weights(shape).values())
 
-    def exceeding(self, bound: int, shape: Shape) -> UntrainedGenerator:
+    def widen_beyond(self, bound: int, shape: Shape) -> UntrainedGenerator:
         """With 32 channels, doubled until there are more weights than ``bound``."""
         network = replace(self, channels=_NARROWEST)
         while network.size(shape) <= bound:
@@ -115,13 +115,13 @@ class UntrainedGenerator:
 
     def start(self, rows: int, shape: Shape, *, generator: Generator) -> Tensor:
         """Untrained weights, one flat vector per row."""
-        parts = [self._drawn(rows, weight, generator) for weight in self.weights(shape).values()]
+        parts = [self._draw(rows, weight, generator) for weight in self.weights(shape).values()]
         return torch.cat([part.flatten(1) for part in parts], dim=1)
 
     def at(self, shape: Shape, *, checkpointed: bool = False) -> Forward:
         return Forward(self, shape, checkpointed)
 
-    def _drawn(self, rows: int, weight: Weight, generator: Generator) -> Tensor:
+    def _draw(self, rows: int, weight: Weight, generator: Generator) -> Tensor:
         shape = (rows, *weight.shape)
         if self.initial == "normal":
             return torch.randn(shape, generator=generator)
@@ -184,22 +184,22 @@ class Forward:
 
     def _first(self, weights: Mapping[str, Tensor], latent: Tensor) -> Tensor:
         raised = conv_transpose2d(latent[:, :, None, None], weights["first.weight"], weights["first.bias"])
-        return _activated(raised, weights, "first")
+        return _activate(raised, weights, "first")
 
     def _block(self, stage: int, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
         if stage:
-            features = self._doubled(stage, weights, features)
+            features = self._double(stage, weights, features)
         for part in ("one", "two"):
             name = f"{stage}.{part}"
             kernel = weights[f"{name}.weight"]
             if self.network.normalisation == "spectral":
                 kernel = kernel / largest_singular_value(kernel.flatten(1))
-            features = _activated(conv2d(features, kernel, weights[f"{name}.bias"], padding=1), weights, name)
+            features = _activate(conv2d(features, kernel, weights[f"{name}.bias"], padding=1), weights, name)
             if self.network.normalisation == "pixel":
                 features = features * (features.square().mean(dim=1, keepdim=True) + 1e-8).rsqrt()
         return features
 
-    def _doubled(self, stage: int, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
+    def _double(self, stage: int, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
         if self.network.upsampling == "transposed":
             kernel, bias = weights[f"{stage}.up.weight"], weights[f"{stage}.up.bias"]
             return conv_transpose2d(features, kernel, bias, stride=2, padding=1)
@@ -230,10 +230,10 @@ def largest_singular_value(matrix: Tensor) -> Tensor:
     return (left @ (matrix @ right)).clamp_min(1e-12)
 
 
-def _activated(features: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
+def _activate(features: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
     features = batch_norm(features, None, None, weights[f"{name}.gain"], weights[f"{name}.shift"], training=True)
     return leaky_relu(features, _SLOPE)
 
 
-def _normalised(name: str, channels: int) -> dict[str, Weight]:
+def _norm_weights(name: str, channels: int) -> dict[str, Weight]:
     return {f"{name}.gain": Weight((channels,), value=1.0), f"{name}.shift": Weight((channels,))}

@@ -54,7 +54,7 @@ class GeneratorWeights(Parametrisation):
     def bind(self, observation: UpdateObservation, num_examples: int) -> WeightsOfOne:
         shape = observation.space.shape
         if isinstance(self.width, str):
-            network = self.network.exceeding(WIDTH_RULES[self.width](observation, num_examples), shape)
+            network = self.network.widen_beyond(WIDTH_RULES[self.width](observation, num_examples), shape)
         else:
             network = replace(self.network, channels=self.width)
         latent = torch.randn(num_examples, network.latent, generator=seeded(self.latent_seed, "latent"))
