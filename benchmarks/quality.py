@@ -32,7 +32,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,22 +43,18 @@ import baseline
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget
 from leakgauge.catalogue import MODELS
-from leakgauge.data import Cifar10, Photos
-from leakgauge.data.datasets import rank_within_class
 from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase, InvalidFile, LeakGaugeError
 from leakgauge.files import writable_folder, write_text
-from leakgauge.metrics import PSNR, Comparison, student_interval
+from leakgauge.metrics import PSNR, Comparison
 from leakgauge.models import build
 from leakgauge.protocol import THREAT_MODELS, Federation, UpdateObservation, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
+from quality_cases import METHODS, Method, Row, Task, load_victims, plan
+from quality_summary import summary_of, table
 
-Method = Literal["baseline", "best"]
-Row = dict[str, Any]
-
-METHODS: tuple[Method, ...] = ("baseline", "best")
 SEED = 0
 
 ENOUGH = 0.95
@@ -71,36 +67,6 @@ TOTAL_VARIATION = {"lenet": 1e-2, "convnet": 1e-2, "resnet20_4": 0.0}
 
 
 @dataclass(frozen=True)
-class Victims:
-    """The test images in the order in which they are numbered; neighbours are unrelated."""
-
-    name: str
-    batch: Batch
-    num_classes: int
-
-
-@dataclass(frozen=True)
-class Task:
-    """One attack; arrays, so that they travel to a worker as plain bytes."""
-
-    method: Method
-    model: str
-    seconds: float
-    image: int
-    null: bool
-    victim: NDArray[np.float32]
-    label: int
-    observed: NDArray[np.float32]
-    """Whose gradient is attacked: the victim's, or in a null another's."""
-    neighbour: NDArray[np.float32]
-    num_classes: int
-
-    @property
-    def key(self) -> tuple[str, int, bool]:
-        return self.method, self.image, self.null
-
-
-@dataclass(frozen=True)
 class Found:
     """What an attack returned, ``images`` in [0, 1] or None, and what it cost."""
 
@@ -108,52 +74,6 @@ class Found:
     cpu_seconds: float
     steps: int
     facts: dict[str, Any]
-
-
-def load_victims(data_root: Path | None) -> Victims:
-    if data_root is not None:
-        dataset = Cifar10()(data_root)
-        return Victims("CIFAR-10 test images", dataset.test, dataset.num_classes)
-    dataset = Photos()(None)
-    # One photograph after the other, as neighbours from the same one would overlap.
-    order = rank_within_class(dataset.test.labels).argsort(stable=True)
-    return Victims("embedded photographs, not CIFAR-10", dataset.test[order], dataset.num_classes)
-
-
-def plan(
-    victims: Victims, methods: Iterable[Method], *, model: str, seconds: float, first: int, images: int, nulls: int
-) -> list[Task]:
-    """Every attack of a comparison, image by image; the nulls are of our method alone."""
-    total = len(victims.batch)
-    if images < 1 or first < 0 or first + images > total:
-        raise InvalidCase(
-            f"Images {first} to {first + images - 1} were asked for, but the {victims.name} are numbered 0 to "
-            f"{total - 1}; choose --first and --images within them."
-        )
-    pixels = victims.batch.inputs.numpy()
-
-    def task(method: Method, image: int, null: bool) -> Task:
-        return Task(
-            method=method,
-            model=model,
-            seconds=seconds,
-            image=image,
-            null=null,
-            victim=pixels[image],
-            label=int(victims.batch.labels[image]),
-            observed=pixels[unrelated(image, total) if null else image],
-            neighbour=pixels[(image + 1) % total],
-            num_classes=victims.num_classes,
-        )
-
-    chosen = range(first, first + images)
-    attacks = [task(method, image, False) for image in chosen for method in methods]
-    return attacks + [task("best", image, True) for image in chosen[:nulls] if "best" in methods]
-
-
-def unrelated(image: int, total: int) -> int:
-    """The image whose gradient a null attacks: half the test split away."""
-    return (image + total // 2) % total
 
 
 def solve(task: Task) -> Row:
@@ -246,66 +166,6 @@ def psnr(images: Tensor | None, truth: NDArray[np.float32]) -> float | None:
         return None
     original = torch.from_numpy(truth.copy())[None]
     return float(PSNR()(Comparison(original, images, None, torch.zeros(1), None)))
-
-
-def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Per method over all its images, the paired difference (best - baseline) and the nulls."""
-    by_method = {method: [row for row in rows if row["method"] == method and not row["null"]] for method in METHODS}
-    summary: dict[str, Any] = {method: _statistics(own) for method, own in by_method.items() if own}
-    scores = {method: _scores(own) for method, own in by_method.items()}
-    if shared := sorted(scores["best"].keys() & scores["baseline"].keys()):
-        differences = torch.tensor([scores["best"][i] - scores["baseline"][i] for i in shared], dtype=torch.float64)
-        low, high = student_interval(differences)
-        summary["best - baseline"] = {
-            "images": len(differences),
-            "mean": _number(float(differences.mean())),
-            "interval_95": [_number(low), _number(high)],
-            "median": _number(_median(differences)),
-            "smallest": _number(float(differences.min())),
-            "images_won": int((differences > 0).sum()),
-        }
-    if nulls := _scores([row for row in rows if row["null"]]):
-        summary["unrelated gradient"] = {"images": len(nulls), "mean": _mean(nulls.values())}
-    return summary
-
-
-def _statistics(rows: Sequence[Row]) -> dict[str, Any]:
-    scores = _scores(rows)
-    result: dict[str, Any] = {
-        "images": len(rows),
-        "without_result": len(rows) - len(scores),
-        "cpu_seconds": _mean(row["cpu_seconds"] for row in rows),
-        "steps": _mean(row["steps"] for row in rows),
-    }
-    if scores:
-        values = torch.tensor(list(scores.values()), dtype=torch.float64)
-        worst = min(scores, key=lambda image: scores[image])
-        result |= {
-            "mean": _number(float(values.mean())),
-            "std": _number(float(values.std()) if len(values) > 1 else math.nan),
-            "median": _number(_median(values)),
-            "worst": {"image": worst, "psnr": _number(scores[worst])},
-            "mean_to_next_image": _mean(row["psnr_to_next_image"] for row in rows if row["psnr"] is not None),
-        }
-    return result
-
-
-def _scores(rows: Iterable[Row]) -> dict[int, float]:
-    return {row["image"]: row["psnr"] for row in rows if row["psnr"] is not None}
-
-
-def _median(values: Tensor) -> float:
-    return float(values.quantile(0.5))
-
-
-def _mean(values: Iterable[float]) -> float | None:
-    numbers = list(values)
-    return _number(sum(numbers) / len(numbers)) if numbers else None
-
-
-def _number(value: float) -> float | None:
-    """Four decimals; what was not measured is None, which JSON can say."""
-    return None if math.isnan(value) else round(value, 4)
 
 
 class Results:
@@ -461,32 +321,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-def table(results: Results) -> str:
-    """The summary for people."""
-    summary, setting = summary_of(results.rows), results.setting
-    header = f"{setting['model']}, {setting['data']}, {setting['cpu_seconds']:g} CPU seconds per image, PSNR in dB"
-    columns = ("mean", "std", "median", "worst", "next", "CPU s", "steps", "images")
-    lines = [header, f"{'':10}" + "".join(f"{column:>9}" for column in columns)]
-    for method in METHODS:
-        if own := summary.get(method):
-            cells = [own.get("mean"), own.get("std"), own.get("median"), own.get("worst", {}).get("psnr")]
-            cells += [own.get("mean_to_next_image"), own["cpu_seconds"], own["steps"], own["images"]]
-            lines.append(f"{method:10}" + "".join(f"{_cell(cell):>9}" for cell in cells))
-    if paired := summary.get("best - baseline"):
-        low, high = (_cell(bound) for bound in paired["interval_95"])
-        lines.append(
-            f"best - baseline: {paired['mean']:+.2f} dB (95 % interval {low} to {high}), "
-            f"better on {paired['images_won']} of {paired['images']} images"
-        )
-    if null := summary.get("unrelated gradient"):
-        lines.append(f"best on an unrelated gradient: {null['mean']:.2f} dB over {null['images']} images")
-    return "\n".join(lines)
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.2f}"
-
-
 def _shape(image: NDArray[np.float32]) -> tuple[int, int, int]:
     channels, height, width = image.shape
     return channels, height, width
@@ -524,7 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Stopped; the same command continues." if options.out else "Stopped.", file=sys.stderr)
         return 130
-    print(results.text() if options.json else table(results))
+    print(results.text() if options.json else table(results.setting, results.rows))
     return 0
 
 

@@ -12,6 +12,7 @@ from scipy import stats
 
 import baseline
 import quality
+import quality_summary
 
 
 def row(method: str, image: int, psnr: float | None, *, null: bool = False, other: float = 9.0) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def test_the_paired_difference_is_over_images_both_methods_solved_with_students_
     ours, theirs = [20.0, 26.0, 23.0, 30.0], [11.0, 15.0, 16.0, 31.0]
     rows = [row("best", i, x) for i, x in enumerate(ours)] + [row("baseline", i, x) for i, x in enumerate(theirs)]
     rows += [row("best", 8, 99.0), row("baseline", 9, 1.0), row("best", 9, None)]
-    paired = quality.summary_of(rows)["best - baseline"]
+    paired = quality_summary.summary_of(rows)["best - baseline"]
     expected = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
     assert paired["interval_95"] == pytest.approx([expected.low, expected.high], abs=1e-4)
     assert (paired["mean"], paired["median"], paired["smallest"]) == (6.5, 8.0, -1.0)
@@ -50,7 +51,7 @@ def test_the_paired_difference_is_over_images_both_methods_solved_with_students_
 def test_a_method_is_summarised_by_mean_spread_median_and_its_worst_image_and_missing_results_are_counted():
     rows = [row("best", 4, 30.0), row("best", 5, 10.0, other=7.0), row("best", 6, None), row("best", 7, 14.0)]
     rows += [row("best", 4, 8.0, null=True), row("best", 5, 9.0, null=True)]
-    summary = quality.summary_of(rows)
+    summary = quality_summary.summary_of(rows)
     assert summary["best"] == {
         "images": 4,
         "without_result": 1,
@@ -67,7 +68,7 @@ def test_a_method_is_summarised_by_mean_spread_median_and_its_worst_image_and_mi
 
 
 def test_one_image_has_no_interval_rather_than_an_interval_of_zero():
-    summary = quality.summary_of([row("best", 0, 20.0), row("baseline", 0, 10.0)])
+    summary = quality_summary.summary_of([row("best", 0, 20.0), row("baseline", 0, 10.0)])
     assert summary["best - baseline"]["interval_95"] == [None, None]
     assert summary["best"]["std"] is None
 
