@@ -49,7 +49,7 @@ from leakgauge.attacks.recipes import (
     stepwise,
     surrogate,
 )
-from leakgauge.data import Cifar10, Cifar100, Digits, ImageFolder, Mnist, Npz, Photos
+from leakgauge.data import BreastCancer, Cifar10, Cifar100, Csv, Diabetes, Digits, ImageFolder, Mnist, Npz, Photos
 from leakgauge.defences import (
     DPSGD,
     Clipping,
@@ -71,6 +71,7 @@ from leakgauge.metrics import (
     PSNR,
     SSIM,
     AffinePSNR,
+    CellsRight,
     Identification,
     Kind,
     LabelCounts,
@@ -176,11 +177,15 @@ DATASETS: Table = {
     "mnist": Mnist,
     "image_folder": ImageFolder,
     "npz": Npz,
+    "breast_cancer": BreastCancer,
+    "diabetes": Diabetes,
+    "csv": Csv,
 }
 
 # In the order in which they are shown.
 METRICS: dict[str, type[Metric]] = {
     "identification": Identification,
+    "cells_right": CellsRight,
     "psnr": PSNR,
     "psnr_affine": AffinePSNR,
     "ssim": SSIM,

@@ -1,33 +1,38 @@
 """What a model takes: the space that private inputs live in, and how an attack moves in it.
 
 ``Batch.inputs`` are members of a space, ``n`` of them along the first axis. An attack that differentiates moves in the
-relaxation of the space and decodes what it found; nothing outside this module asks whether inputs are pixels.
+relaxation of the space and decodes what it found; nothing outside this module asks what an entry of an input means.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite, prod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from leakgauge.errors import InvalidCase
+from leakgauge.errors import InvalidCase, UnsupportedModel
 from leakgauge.types import ModelState, Shape
 
-# Pixels in [0, 1] differ by at most 1; a diverged row is capped so that it cannot drown the digits of the others.
+# Entries in [0, 1] differ by at most 1; a diverged row is capped so that it cannot drown the digits of the others.
 _LARGEST_DISTANCE = 1e4
+
+Cells = tuple[tuple[str, str], ...]
+"""An input in words: the name of each part, and its value."""
 
 
 class InputSpace(ABC):
     """The inputs of a model; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str]
-    """One member, in a word: what parametrisations, priors and metrics name to say whom they serve."""
+    """What one member is called."""
 
     kinds: ClassVar[str]
-    """Several members, in a word."""
+    """What several members are called."""
 
     @property
     @abstractmethod
@@ -36,8 +41,12 @@ class InputSpace(ABC):
 
     @property
     @abstractmethod
-    def box(self) -> tuple[Tensor, Tensor]:
-        """The least and the greatest value of each entry of the relaxation, broadcast over ``shape``."""
+    def size(self) -> str:
+        """The shape in words."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What whoever knows the space knows of an input, in the words of the ledger."""
 
     @abstractmethod
     def check(self, inputs: Tensor) -> None:
@@ -45,23 +54,40 @@ class InputSpace(ABC):
 
     @abstractmethod
     def probe(self, count: int, like: Tensor | ModelState) -> Tensor:
-        """The same unremarkable member ``count`` times."""
+        """An unremarkable member, ``count`` times."""
 
     @abstractmethod
     def relax(self, inputs: Tensor) -> Tensor:
-        """The members as points that can be moved and differentiated."""
+        """The inputs as points that can be moved and differentiated: members lie in the unit box."""
+
+    @abstractmethod
+    def lift(self, relaxed: Tensor) -> Tensor:
+        """The inverse of ``relax``: what the model takes at these points, member or not, differentiable."""
 
     @abstractmethod
     def decode(self, relaxed: Tensor) -> Tensor:
-        """The nearest members, whatever axes come before those of ``shape``."""
+        """The members nearest to these points, whatever axes come before those of ``shape``."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> int:
+        """How many pixels or columns an input has."""
 
     @abstractmethod
+    def vectors(self, inputs: Tensor) -> Tensor:
+        """The inputs as vectors, in which two members differ by a squared length of at most 1 for each part."""
+
     def distance(self, left: Tensor, right: Tensor) -> Tensor:
-        """The mean squared error of each of ``left`` (rows) and each of ``right`` (columns), in double precision."""
+        """The mean squared error of each of ``left`` (rows) and each of ``right`` (columns), over their parts."""
+        # Not by matrix products: |a|^2 + |b|^2 - 2ab cancels exactly where a reconstruction is good.
+        lengths = torch.cdist(
+            self.vectors(left).double(), self.vectors(right).double(), compute_mode="donot_use_mm_for_euclid_dist"
+        )
+        return (lengths.square() / self.parts).clamp(max=_LARGEST_DISTANCE)
 
     @abstractmethod
-    def describe(self) -> str:
-        """The space in the words of the ledger."""
+    def render(self, member: Tensor) -> Tensor | Cells:
+        """What a reader is shown of one member: pixels ``c h w``, or its parts in words."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +102,7 @@ class ImageSpace(InputSpace):
     kinds: ClassVar[str] = "images"
 
     def __post_init__(self) -> None:
-        if not all(type(size) is int and size > 0 for size in self.shape):
+        if not all(type(side) is int and side > 0 for side in self.shape):
             raise InvalidCase(f"Images have positive channels, height and width, got {self.shape}; correct them.")
 
     @classmethod
@@ -91,14 +117,15 @@ class ImageSpace(InputSpace):
         return self.channels, self.height, self.width
 
     @property
-    def box(self) -> tuple[Tensor, Tensor]:
-        return torch.tensor(0.0), torch.tensor(1.0)
+    def size(self) -> str:
+        return f"{' x '.join(map(str, self.shape))} (channels x height x width)"
+
+    def describe(self) -> str:
+        return "channels, height, width and the pixel range [0, 1]"
 
     def check(self, inputs: Tensor) -> None:
-        if inputs.ndim != 4:
-            raise InvalidCase(f"Images must be n c h w, got shape {tuple(inputs.shape)}; add the missing dimension.")
-        if tuple(inputs.shape[1:]) != self.shape:
-            raise InvalidCase(f"Images must be {self.describe()}, got shape {tuple(inputs.shape)}; bring them to it.")
+        if ImageSpace.of(inputs) != self:
+            raise InvalidCase(f"Images must be {self.size}, got shape {tuple(inputs.shape)}; bring them to it.")
         low, high = float(inputs.min()), float(inputs.max())
         if not 0 <= low <= high <= 1:
             raise InvalidCase(
@@ -112,14 +139,171 @@ class ImageSpace(InputSpace):
     def relax(self, inputs: Tensor) -> Tensor:
         return inputs
 
+    def lift(self, relaxed: Tensor) -> Tensor:
+        return relaxed
+
     def decode(self, relaxed: Tensor) -> Tensor:
         return relaxed.clamp(0, 1)
 
-    def distance(self, left: Tensor, right: Tensor) -> Tensor:
-        return mean_squared_errors(left, right)
+    @property
+    def parts(self) -> int:
+        return prod(self.shape)
+
+    def vectors(self, inputs: Tensor) -> Tensor:
+        return inputs.flatten(1)
+
+    def render(self, member: Tensor) -> Tensor:
+        return member
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """A column of numbers between ``low`` and ``high``: one entry of a row."""
+
+    name: str
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.low) and isfinite(self.high) and self.low < self.high):
+            raise InvalidCase(f"The column {self.name!r} runs from {self.low} to {self.high}; give a range.")
+
+    @property
+    def width(self) -> int:
+        return 1
+
+    def check(self, block: Tensor) -> None:
+        low, high = float(block.min()), float(block.max())
+        # What float32 makes of a bound belongs to the range.
+        slack = 1e-6 * max(abs(self.low), abs(self.high))
+        if not self.low - slack <= low <= high <= self.high + slack:
+            raise InvalidCase(
+                f"The column {self.name!r} must lie in [{self.low:.6g}, {self.high:.6g}], got {low:.6g} to {high:.6g}; "
+                "correct the rows or the range."
+            )
+
+    def nearest(self, block: Tensor) -> Tensor:
+        return block.clamp(self.low, self.high)
+
+    def render(self, block: Tensor) -> str:
+        return f"{float(block[0]):.6g}"
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column of one out of several ``categories``: an entry for each, 1 where it holds and 0 elsewhere."""
+
+    name: str
+    categories: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "categories", tuple(self.categories))
+        if len(set(self.categories)) != len(self.categories) or len(self.categories) < 2:
+            raise InvalidCase(f"The column {self.name!r} needs two or more different categories; name them.")
+
+    @property
+    def width(self) -> int:
+        return len(self.categories)
+
+    def check(self, block: Tensor) -> None:
+        if not torch.equal(self.nearest(block), block):
+            raise InvalidCase(
+                f"The column {self.name!r} must be 1 for one of its {self.width} categories and 0 for the others, in "
+                "every row; encode it so."
+            )
+
+    def nearest(self, block: Tensor) -> Tensor:
+        return torch.zeros_like(block).scatter(-1, block.argmax(dim=-1, keepdim=True), 1.0)
+
+    def render(self, block: Tensor) -> str:
+        return self.categories[int(block.argmax())]
+
+
+Column = Continuous | Categorical
+
+
+@dataclass(frozen=True)
+class TableSpace(InputSpace):
+    """Rows of a table, their columns side by side in one vector."""
+
+    columns: tuple[Column, ...]
+
+    kind: ClassVar[str] = "row"
+    kinds: ClassVar[str] = "rows"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if len({column.name for column in self.columns}) != len(self.columns) or not self.columns:
+            raise InvalidCase("A table needs one or more columns of different names; correct them.")
+
+    @classmethod
+    def of(cls, rows: Tensor, names: tuple[str, ...]) -> TableSpace:
+        """Continuous columns, each over the range that it has in ``rows``; one that never changes gets the width 1."""
+        ends = zip(names, rows.amin(dim=0).tolist(), rows.amax(dim=0).tolist(), strict=True)
+        return cls(tuple(Continuous(name, low, high if high > low else low + 1) for name, low, high in ends))
+
+    @property
+    def shape(self) -> Shape:
+        return (sum(column.width for column in self.columns),)
+
+    @property
+    def size(self) -> str:
+        return f"{len(self.columns)} columns in {self.shape[0]} entries"
 
     def describe(self) -> str:
-        return f"{' x '.join(map(str, self.shape))} (channels x height x width)"
+        return "columns and their ranges"
+
+    def blocks(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """The entries of each column."""
+        return inputs.split([column.width for column in self.columns], dim=-1)
+
+    def check(self, inputs: Tensor) -> None:
+        if not inputs.is_floating_point() or inputs.ndim != 2 or tuple(inputs.shape[1:]) != self.shape:
+            raise InvalidCase(
+                f"Rows must be floats of shape n x {self.shape[0]}, got {inputs.dtype} of shape {tuple(inputs.shape)}; "
+                "give each number one entry and each category its own."
+            )
+        for column, block in zip(self.columns, self.blocks(inputs), strict=True):
+            column.check(block)
+
+    def probe(self, count: int, like: Tensor | ModelState) -> Tensor:
+        middle = torch.full((count, *self.shape), 0.5, dtype=like.dtype, device=like.device)
+        return self.decode(middle)
+
+    def relax(self, inputs: Tensor) -> Tensor:
+        low, high = self._ends(inputs)
+        return (inputs - low) / (high - low)
+
+    def lift(self, relaxed: Tensor) -> Tensor:
+        low, high = self._ends(relaxed)
+        return low + relaxed * (high - low)
+
+    def decode(self, relaxed: Tensor) -> Tensor:
+        blocks = zip(self.columns, self.blocks(self.lift(relaxed)), strict=True)
+        return torch.cat([column.nearest(block) for column, block in blocks], dim=-1)
+
+    @property
+    def parts(self) -> int:
+        return len(self.columns)
+
+    def vectors(self, inputs: Tensor) -> Tensor:
+        # Two categories differ in two entries, two numbers in one.
+        weights = [
+            1.0 if isinstance(column, Continuous) else 0.5 for column in self.columns for _ in range(column.width)
+        ]
+        return self.relax(inputs.double()) * inputs.new_tensor(weights, dtype=torch.float64).sqrt()
+
+    def render(self, member: Tensor) -> Cells:
+        blocks = zip(self.columns, self.blocks(member), strict=True)
+        return tuple((column.name, column.render(block)) for column, block in blocks)
+
+    def _ends(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = [], []
+        for column in self.columns:
+            least, greatest = (column.low, column.high) if isinstance(column, Continuous) else (0.0, 1.0)
+            low += [least] * column.width
+            high += [greatest] * column.width
+        return like.new_tensor(low), like.new_tensor(high)
 
 
 def as_space(given: InputSpace | Shape) -> InputSpace:
@@ -135,10 +319,30 @@ def as_space(given: InputSpace | Shape) -> InputSpace:
     return ImageSpace(*given)
 
 
-def mean_squared_errors(left: Tensor, right: Tensor) -> Tensor:
-    """Over all entries, of each of ``left`` (rows) and each of ``right`` (columns)."""
-    # Not by matrix products: |a|^2 + |b|^2 - 2ab cancels exactly where a reconstruction is good.
-    distances = torch.cdist(
-        left.flatten(1).double(), right.flatten(1).double(), compute_mode="donot_use_mm_for_euclid_dist"
-    )
-    return (distances.square() / left.shape[1:].numel()).clamp(max=_LARGEST_DISTANCE)
+def require(space: InputSpace, served: type[InputSpace], part: object) -> None:
+    """Refuse a space that this part of an attack does not serve."""
+    if not isinstance(space, served):
+        raise UnsupportedModel(
+            f"{type(part).__name__} serves {served.kinds}, and this model takes {space.kinds}; use an attack for these."
+        )
+
+
+def space_to_json(space: InputSpace) -> dict[str, Any]:
+    """The space as plain values."""
+    if isinstance(space, TableSpace):
+        return {"columns": [asdict(column) for column in space.columns]}
+    return {"image_shape": list(space.shape)}
+
+
+def space_from_json(values: Mapping[str, Any]) -> InputSpace:
+    """What ``space_to_json`` wrote; ``ValueError`` or ``TypeError`` where it did not."""
+    try:
+        if "columns" in values:
+            kinds = (Categorical if "categories" in column else Continuous for column in values["columns"])
+            return TableSpace(tuple(kind(**column) for kind, column in zip(kinds, values["columns"])))
+        shape = tuple(values["image_shape"])
+        if len(shape) != 3 or not all(type(side) is int and 0 < side <= 1 << 16 for side in shape):
+            raise ValueError(f"image_shape {shape}")
+        return ImageSpace(*shape)
+    except InvalidCase as error:
+        raise ValueError(str(error)) from error

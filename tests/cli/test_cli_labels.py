@@ -87,7 +87,7 @@ def test_the_tables_show_each_file_with_its_counts_its_scores_and_what_was_assum
     assert ["other.safetensors"] in words
     assert "2 of 2 private examples were restored (guessing: 0.2)" in " ".join(answer.out.split())
     assert "guess 0.1 of 1" in answer.out
-    assert answer.out.count("Assumed known: model, update, image shape, batch size, local hyper-parameters, ") == 2
+    assert answer.out.count("Assumed known: model, update, input space, batch size, local hyper-parameters, ") == 2
     assert "Report:" not in answer.out
 
 

@@ -139,7 +139,7 @@ def test_an_original_that_is_not_an_image_is_refused() -> None:
 def test_non_finite_truth_is_refused() -> None:
     truth = images(2).clone()
     truth[0, 0, 0, 0] = torch.nan
-    with pytest.raises(InvalidCase, match="private images hold non-finite"):
+    with pytest.raises(InvalidCase, match="private images hold values that are not finite"):
         align(found(images(2)), private(truth))
 
 
@@ -157,7 +157,7 @@ def test_distractors_of_another_shape_are_refused(shape: tuple[int, ...]) -> Non
 
 
 def test_non_finite_distractors_are_refused() -> None:
-    with pytest.raises(InvalidCase, match="distractors hold non-finite"):
+    with pytest.raises(InvalidCase, match="distractors hold values that are not finite"):
         align(found(images(2)), private(images(2)), torch.full((4, 1, 3, 4), torch.inf))
 
 

@@ -67,5 +67,5 @@ def test_statistics_need_a_batch_of_images(shape):
 
 
 def test_a_normalisation_for_other_channels_is_refused():
-    with pytest.raises(InvalidCase, match="has 1 channels but the images have 3"):
+    with pytest.raises(InvalidCase, match="has 1 channels but the inputs have 3"):
         build(Compact(2), (3, 8, 8), 4, seed=0, normalisation=Normalisation.natural(1))

@@ -43,8 +43,8 @@ def test_auxiliary_images_reach_only_an_attacker_who_is_said_to_hold_some(name, 
         assert seen.auxiliary is strangers
     else:
         assert seen.auxiliary is None
-        held = [tensor for tensor in reachable(seen).values() if tensor.shape == strangers.images.shape]
-        assert not any(torch.equal(tensor, strangers.images) for tensor in held)
+        held = [tensor for tensor in reachable(seen).values() if tensor.shape == strangers.inputs.shape]
+        assert not any(torch.equal(tensor, strangers.inputs) for tensor in held)
 
 
 @pytest.mark.parametrize("name", THREAT_MODELS)
@@ -96,8 +96,8 @@ def test_other_images_make_another_case(examples):
         return case.key
 
     first, second = examples(3, SHAPE, seed=2), examples(3, SHAPE, seed=3)
-    assert key(first) == key(Batch(first.images.clone(), first.labels.clone()))
-    assert len({key(first), key(second), key(Batch(first.images, second.labels)), key(None)}) == 4
+    assert key(first) == key(Batch(first.inputs.clone(), first.labels.clone()))
+    assert len({key(first), key(second), key(Batch(first.inputs, second.labels)), key(None)}) == 4
 
 
 def test_where_no_images_are_given_the_ledger_does_not_claim_any(examples):

@@ -63,13 +63,13 @@ def test_each_side_runs_in_its_mode_and_the_prior_aims_at_the_right_statistics(
     exact = all(torch.allclose(predicted[n], t, rtol=1e-9, atol=1e-12) for n, t in observation.update.params.items())
     assert exact is explains
     bound = BatchNormStatistics().bind(observation)
-    own = learner.in_mode("train").batch_statistics(state, batch.images)
+    own = learner.in_mode("train").batch_statistics(state, batch.inputs)
     for name, mean in bound.target.mean.items():
         running = state.buffers[f"{name}.running_mean"]
         assert torch.equal(mean, own.mean[name] if target == "batch" else running)
         assert not torch.equal(own.mean[name], running)
     # The true batch pays nothing only where its own statistics are the target.
-    assert (float(bound(batch.images[None])) == 0) is (target == "batch")
+    assert (float(bound(batch.inputs[None])) == 0) is (target == "batch")
 
 
 @pytest.mark.parametrize(("mode", "access"), [(mode, access) for mode, access, *_ in COMBINATIONS])

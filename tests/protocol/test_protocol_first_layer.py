@@ -36,8 +36,8 @@ def test_the_first_layers_gradient_lies_in_the_span_of_the_batch(hidden, activat
     module = build(MLP(hidden, activation), SHAPE, 5, seed=0).double()
     batch, other = (examples(COUNT, SHAPE, dtype=torch.float64, seed=seed) for seed in (0, 1))
     rows = attacked(module, batch).update.params[f"{first_layer(module)}.weight"]
-    assert outside(rows, inputs(module, batch.images)) < 1e-12
-    assert outside(rows, inputs(module, other.images)) > 0.1
+    assert outside(rows, inputs(module, batch.inputs)) < 1e-12
+    assert outside(rows, inputs(module, other.inputs)) > 0.1
     assert int(torch.linalg.matrix_rank(rows, rtol=1e-10)) <= COUNT
 
 
@@ -47,10 +47,10 @@ def test_the_coefficients_are_the_slopes_of_the_loss_in_the_layers_output(exampl
     noted: list[Tensor] = []
     layer = module.get_submodule(first_layer(module))
     handle = layer.register_full_backward_hook(lambda _, into, out: noted.append(out[0]))
-    nn.functional.cross_entropy(module(batch.images.clone().requires_grad_()), batch.labels).backward()
+    nn.functional.cross_entropy(module(batch.inputs.clone().requires_grad_()), batch.labels).backward()
     handle.remove()
     rows = attacked(module, batch).update.params[f"{first_layer(module)}.weight"]
-    torch.testing.assert_close(rows, noted[0].T @ inputs(module, batch.images))
+    torch.testing.assert_close(rows, noted[0].T @ inputs(module, batch.inputs))
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_of_the_defences_only_signs_and_those_on_the_finished_update_leave_the_s
     module = build(MLP((8,), "tanh"), SHAPE, 5, seed=0).double()
     batch = examples(COUNT, SHAPE, dtype=torch.float64)
     rows = attacked(module, batch, defence=defence).update.params[f"{first_layer(module)}.weight"]
-    assert (outside(rows, inputs(module, batch.images)) < 1e-12) is within
+    assert (outside(rows, inputs(module, batch.inputs)) < 1e-12) is within

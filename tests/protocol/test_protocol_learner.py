@@ -75,7 +75,7 @@ def test_both_gradient_rules_give_one_gradient(factory, count, seed, mode, examp
 def test_labels_may_be_class_probabilities(mode, examples):
     module = build(Compact(width=3), SHAPE, 5, seed=0).double()
     batch = examples(2, SHAPE, dtype=torch.float64)
-    soft = Batch(batch.images, torch.eye(5, dtype=torch.float64)[batch.labels])
+    soft = Batch(batch.inputs, torch.eye(5, dtype=torch.float64)[batch.labels])
     learner, state = learner_and_state(module, mode=mode)
     assert_close(learner.gradient(state, soft), learner.gradient(state, batch))
 
@@ -148,7 +148,7 @@ def test_train_mode_leaves_the_running_statistics_as_they_were_sent(factory, exa
     learner, state = learner_and_state(build(factory, SHAPE, 5, seed=0), mode="train")
     before = bits(state, learner.module)
     learner.gradient(state, examples(3, SHAPE))
-    learner.batch_statistics(state, examples(3, SHAPE).images)
+    learner.batch_statistics(state, examples(3, SHAPE).inputs)
     assert bits(state, learner.module) == before
 
 
@@ -178,8 +178,8 @@ def test_batch_statistics_are_those_of_forward_hooks_on_the_module(factory, exam
     for name, layer in module.named_modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.register_forward_hook(lambda _, inputs, __, name=name: seen.__setitem__(name, inputs[0].detach()))
-    module(batch.images)
-    statistics = learner.batch_statistics(state, batch.images)
+    module(batch.inputs)
+    statistics = learner.batch_statistics(state, batch.inputs)
     assert_close(statistics.mean, {name: x.mean((0, 2, 3)) for name, x in seen.items()})
     assert_close(statistics.variance, {name: x.var((0, 2, 3), correction=0) for name, x in seen.items()})
 
@@ -203,7 +203,7 @@ def test_the_statistics_are_of_the_pass_that_gave_the_update(examples):
     learner, state = learner_and_state(module, mode="train")
     batch = examples(1, dtype=torch.float64)
     # The same example three times under three masks: a pixel dropped in all three has mean zero and no gradient.
-    batch = Batch(batch.images.expand(3, -1, -1, -1), batch.labels.expand(3))
+    batch = Batch(batch.inputs.expand(3, -1, -1, -1), batch.labels.expand(3))
     update = FedSGD()(learner, state, batch, generator=seeded(0))
     assert update.batch_statistics is not None
     silent = update.batch_statistics.mean["2"] == 0
@@ -224,7 +224,7 @@ def test_the_attackers_network_has_no_dropout(examples):
     batch = examples(4)
     bare = learner.without_dropout()
     assert torch.equal(
-        bare.logits(state.params, state.buffers, batch.images), bare.logits(state.params, state.buffers, batch.images)
+        bare.logits(state.params, state.buffers, batch.inputs), bare.logits(state.params, state.buffers, batch.inputs)
     )
 
 

@@ -106,7 +106,7 @@ def test_what_the_attacker_predicts_for_the_true_batch_is_what_the_client_sent(a
 def test_an_update_carries_no_graph(examples):
     learner, state = learner_and_state(build(Compact(width=3), SHAPE, 5, seed=0))
     batch = examples(2, SHAPE)
-    images = batch.images.requires_grad_()
+    images = batch.inputs.requires_grad_()
     update = FedAvg(2, 1, 0.1)(learner, state, Batch(images, batch.labels), generator=seeded(0))
     assert not any(tensor.requires_grad for tensor in update.params.values())
 

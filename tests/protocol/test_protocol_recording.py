@@ -121,7 +121,7 @@ def test_the_file_holds_nothing_that_the_threat_model_hides(name, tmp_path, atta
     assert facts["num_examples"] == (3 if model.num_examples else None)
     assert facts["local_update"] == ("fedsgd" if model.local_hyperparameters else None)
     content = (tmp_path / "round").read_bytes()
-    for image in batch.images:
+    for image in batch.inputs:
         assert image.numpy().tobytes()[:64] not in content
     if not model.labels:
         assert batch.labels.numpy().tobytes() not in content
@@ -133,7 +133,7 @@ def test_before_minus_after_is_the_update_of_fedavg(examples, bits):
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
     for _ in range(2):
         optimiser.zero_grad()
-        cross_entropy(module(batch.images), batch.labels).backward()
+        cross_entropy(module(batch.inputs), batch.labels).backward()
         optimiser.step()
     recorded = RecordedRound.between(before, module.state_dict(), SHAPE, num_examples=3, mode="train")
     fresh = build(ConvNet(width=2), SHAPE, 5, seed=1).double()
@@ -171,7 +171,7 @@ def test_whole_state_dicts_of_tied_weights_and_unsaved_buffers_are_read(tmp_path
     module, batch = Awkward().double(), examples(2, (3, 2, 2), dtype=torch.float64)
     before = copy.deepcopy(module.state_dict())
     optimiser = torch.optim.SGD(module.parameters(), lr=0.5)
-    cross_entropy(module(batch.images), batch.labels).backward()
+    cross_entropy(module(batch.inputs), batch.labels).backward()
     optimiser.step()
     write_round(tmp_path / "round", RecordedRound.between(before, module.state_dict(), (3, 2, 2), num_examples=2))
     seen = observe(read_round(tmp_path / "round"), Awkward().double(), local_update=FedAvg(1, 2, 0.5))

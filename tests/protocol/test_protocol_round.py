@@ -141,7 +141,7 @@ def test_without_exact_access_no_tensor_holds_a_statistic_of_the_private_batch(
         if not tensor.is_meta and tensor.is_floating_point()
     ]
     # The statistics, and what they would have become in the running averages (momentum 0.1).
-    for mean, variance in hooked_statistics(module, batch.images).values():
+    for mean, variance in hooked_statistics(module, batch.inputs).values():
         unbiased = variance * 9 / 8
         for secret in (mean, variance, variance.sqrt(), unbiased, 0.1 * mean, 0.9 + 0.1 * variance):
             for tensor in seen:
@@ -153,7 +153,7 @@ def test_exact_access_discloses_what_hooks_on_the_module_see(factory, examples, 
     batch = examples(3, SHAPE, dtype=torch.float64)
     module = build(factory, SHAPE, 5, seed=0).double()
     statistics = attacked(module, batch, threat_model="strongest", mode="train").batch_norm.statistics
-    expected = hooked_statistics(module, batch.images)
+    expected = hooked_statistics(module, batch.inputs)
     assert statistics.mean.keys() == statistics.variance.keys() == expected.keys()
     for name, (mean, variance) in expected.items():
         torch.testing.assert_close(statistics.mean[name], mean, rtol=1e-10, atol=1e-12)
@@ -164,7 +164,7 @@ def field_is_hidden(fact: str, seen: UpdateObservation, defended: Transformed) -
     return {
         "model": seen.learner is None or seen.state is None,
         "update": seen.update is None,
-        "image shape": seen.space is None,
+        "input space": seen.space is None,
         "batch size": seen.num_examples is None,
         "labels": seen.labels is None,
         "local hyper-parameters": seen.local_update is None,

@@ -22,7 +22,7 @@ from leakgauge.audit.run import Metrics, recall
 from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.catalogue import ATTACKS, standard_metrics
 from leakgauge.config import build, build_defence, choose, spell_defence
-from leakgauge.data import reference_images
+from leakgauge.data import reference_inputs
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Watch, unwatched
@@ -32,11 +32,13 @@ from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import THREAT_MODELS, ThreatModel
 from leakgauge.protocol.validation import check_batch
 from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.threads import suitable_threads
 from leakgauge.types import Batch
 
 # Two weights of the image prior: the small one finds detail in clean updates, the large one sees through noise.
 DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton_smooth")
+_WITHOUT_IMAGE_PRIORS = ("linear_layer", "quasi_newton:tv_weight=0")
 DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.1", "clipping:max_norm=1+gaussian_noise:std=0.1")
 
 T = TypeVar("T")
@@ -48,7 +50,7 @@ def audit(
     batch: Batch | tuple[Tensor, Tensor] | None = None,
     *,
     defences: Sequence[str | Defence] = DEFAULT_DEFENCES,
-    attacks: Sequence[str | Attack] = DEFAULT_ATTACKS,
+    attacks: Sequence[str | Attack] = (),
     local_update: LocalUpdate = FedSGD(),
     threat_model: str | ThreatModel = "informed",
     mode: Mode = "eval",
@@ -58,11 +60,14 @@ def audit(
     weights: str | Path | None = None,
     out: str | Path | None = None,
     seed: int = 0,
+    space: InputSpace | None = None,
 ) -> AuditResult:
     """What one update of ``model`` on a private ``batch`` gives away, undefended and defended.
 
-    ``batch`` holds pixels in [0, 1] and class labels. ``references`` are other images of the same kind: the crowd that
-    originals are picked from, and the unrelated batch of the null; without them, embedded photographs stand in.
+    ``batch`` holds inputs and class labels: members of ``space``, or without one images, pixels in [0, 1].
+    ``references`` are other inputs of the same kind: the crowd that originals are picked from, and the unrelated batch
+    of the null; without them, embedded photographs stand in, or random members of another space. ``attacks`` left out
+    are those that suit the inputs.
     ``budget`` is the work of each attack: "quick", "standard", "deep" or a ``Budget``; None leaves each its own.
     With ``out``, results and ``index.html`` are kept there and a second call resumes, in the midst of an attack too.
     """
@@ -74,19 +79,20 @@ def audit(
         batch = Batch(*batch)
     truth = batch
     learner, state = learner_and_state(model, loss, mode=mode)
-    classes = check_batch(learner, state, truth)
+    space = space or ImageSpace.of(truth.inputs)
+    classes = check_batch(learner, state, truth, space)
     model_of_threat = threat_model if isinstance(threat_model, ThreatModel) else named_threat_model(threat_model)
     work = chosen_budget(budget)
     named_attacks = dict(
         (spec, build_attack(spec, work)) if isinstance(spec, str) else (repr(made := budgeted(spec, work)), made)
-        for spec in attacks
+        for spec in attacks or default_attacks(space)
     )
     named_defences = dict(
         (spec, build_defence(spec)) if isinstance(spec, str) else (spell_defence(spec), spec) for spec in defences
     )
-    one = _round(truth, references, distractors, classes, seed)
+    one = _round(truth, space, references, distractors, classes, seed)
     cases = grid(
-        Federation(learner, state, local_update),
+        Federation(learner, state, local_update, space),
         [one],
         defences=named_defences,
         attacks=named_attacks,
@@ -101,7 +107,7 @@ def audit(
         "defences": list(named_defences),
         "attacks": list(named_attacks),
         "batch_size": len(truth),
-        "crowd": "references given" if references is not None else "embedded photographs",
+        "crowd": "references given" if references is not None else _crowd(space),
         "budget": repr(budget) if isinstance(budget, Budget) else budget,
         "seed": seed,
     }
@@ -196,21 +202,31 @@ def budgeted(attack: Any, budget: Budget | None) -> Any:
     return attack if budget is None else with_budget(attack, budget)
 
 
-def _round(truth: Batch, references: Tensor | None, distractors: int, classes: int, seed: int) -> Round:
+def default_attacks(space: InputSpace) -> tuple[str, ...]:
+    """The attacks of an audit that names none."""
+    return DEFAULT_ATTACKS if isinstance(space, ImageSpace) else _WITHOUT_IMAGE_PRIORS
+
+
+def _crowd(space: InputSpace) -> str:
+    return "embedded photographs" if isinstance(space, ImageSpace) else f"random {space.kinds}"
+
+
+def _round(
+    truth: Batch, space: InputSpace, references: Tensor | None, distractors: int, classes: int, seed: int
+) -> Round:
     generator = seeded(seed, "crowd")
-    _, channels, height, width = truth.inputs.shape
     needed = distractors + len(truth)
     if references is None:
-        enough = max(needed, len(truth) + 1)
-        references = reference_images((channels, height, width), enough, generator=generator)
-    if references.ndim != 4 or references.shape[1:] != truth.inputs.shape[1:] or len(references) < len(truth) + 1:
+        references = reference_inputs(space, max(needed, len(truth) + 1), generator=generator)
+    if references.shape[1:] != truth.inputs.shape[1:] or len(references) < len(truth) + 1:
         raise InvalidCase(
-            f"References need the shape of the private images and more than {len(truth)} of them, got "
-            f"{tuple(references.shape)}; pass other images of the same kind."
+            f"References need the shape of the private {space.kinds} and more than {len(truth)} of them, got "
+            f"{tuple(references.shape)}; pass other {space.kinds} of the same kind."
         )
-    # Written so that NaN fails too.
-    if not (references.min() >= 0 and references.max() <= 1):
-        raise InvalidCase("The pixels of the references must lie in [0, 1], as those of the batch do; rescale them.")
+    try:
+        space.check(references)
+    except InvalidCase as error:
+        raise InvalidCase(f"The references do not fit: {error}") from error
     references = references.to(truth.inputs)
     labels = torch.randint(classes, (len(truth),), generator=generator).to(truth.labels.device)
     decoy_labels = labels if truth.labels.ndim == 1 else torch.nn.functional.one_hot(labels, classes).to(truth.labels)

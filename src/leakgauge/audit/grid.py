@@ -90,6 +90,7 @@ def grid(
                 defence=defence_name,
                 malicious_server=_malice(attack_name, attack),
                 client=defence(federation.local_update),
+                space=space,
             ),
             seed=seed,
         )

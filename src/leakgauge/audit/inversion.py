@@ -12,7 +12,7 @@ from leakgauge.audit.plan import Prepared
 from leakgauge.audit.recorded import OpenRound
 from leakgauge.catalogue import standard_metrics
 from leakgauge.config import import_factory
-from leakgauge.data import reference_images
+from leakgauge.data import reference_inputs
 from leakgauge.protocol.recording import read_round
 from leakgauge.randomness import seeded
 from leakgauge.version import VERSION
@@ -46,7 +46,7 @@ def prepare_inversion(inversion: Inversion) -> Prepared:
     if inversion.truth is not None:
         truth = opened.truth(Path(inversion.truth))
         generator = seeded(inversion.seed, "crowd")
-        crowd = reference_images(opened.observation.space.shape, _CROWD + len(truth), generator=generator)
+        crowd = reference_inputs(opened.observation.space, _CROWD + len(truth), generator=generator)
         unrelated, distractors = crowd[: len(truth)], crowd[len(truth) :]
         cases = opened.scored(cases[0], truth, unrelated, distractors, generator=generator)
     description: dict[str, Any] = asdict(inversion) | {"version": VERSION, "seed": inversion.seed}

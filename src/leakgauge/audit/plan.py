@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from leakgauge.attacks.budget import Budget
-from leakgauge.audit.api import DEFAULT_ATTACKS, DEFAULT_DEFENCES, build_attack, chosen_budget, named_threat_model
+from leakgauge.audit.api import DEFAULT_DEFENCES, build_attack, chosen_budget, default_attacks, named_threat_model
 from leakgauge.audit.case import Case
 from leakgauge.audit.grid import Round, draw_crowd, grid
 from leakgauge.audit.run import Metrics
@@ -33,7 +33,10 @@ _AUXILIARY = 500
 
 @dataclass(frozen=True)
 class Plan:
-    """One client audited: its data, model, local algorithm, defences, and the attacks let loose on it."""
+    """One client audited: its data, model, local algorithm, defences, and the attacks let loose on it.
+
+    ``attacks`` left out are those that suit the inputs.
+    """
 
     dataset: str = "photos"
     data_root: str | None = None
@@ -45,7 +48,7 @@ class Plan:
     batch_size: int = 4
     rounds: int = 1
     defences: tuple[str, ...] = DEFAULT_DEFENCES
-    attacks: tuple[str, ...] = DEFAULT_ATTACKS
+    attacks: tuple[str, ...] = ()
     threat_model: str = "informed"
     budget: str | None = None
     steps: int | None = None
@@ -88,6 +91,7 @@ def prepare(plan: Plan, progress: Progress = silent) -> Prepared:
     local_update = build(LOCAL_UPDATES, plan.local_update, kind="local update")
     metrics = standard_metrics(plan.weights)
     dataset = build_dataset(plan.dataset, plan.data_root)
+    attacks = attacks or {text: build_attack(text, plan.work()) for text in default_attacks(dataset.space)}
     victims = _victims(dataset, plan)
     model = victim_model(
         plan.model, dataset, seed=plan.seed, state=plan.state, steps=plan.train_steps, progress=progress
@@ -95,7 +99,7 @@ def prepare(plan: Plan, progress: Progress = silent) -> Prepared:
     learner, state = learner_and_state(model, mode="train" if plan.mode == "train" else "eval")
     rounds = [_round(dataset, chosen, victims, plan, number) for number, chosen in enumerate(victims)]
     cases = grid(
-        Federation(learner, state, local_update),
+        Federation(learner, state, local_update, dataset.space),
         rounds,
         defences=defences,
         attacks=attacks,
@@ -105,6 +109,7 @@ def prepare(plan: Plan, progress: Progress = silent) -> Prepared:
     )
     description = asdict(plan) | {
         "version": VERSION,
+        "attacks": list(attacks),
         "accuracy": accuracy(model, dataset.test),
         "victims": [chosen.tolist() for chosen in victims],
         "class_names": list(dataset.class_names),

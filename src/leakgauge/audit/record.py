@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from leakgauge.protocol.facts import Fact, Subject
+from leakgauge.space import InputSpace, space_from_json, space_to_json
 from leakgauge.types import Outcome
 
 SCHEMA = 2
@@ -42,7 +43,8 @@ class Record:
 
     ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known;
     ``label_guess`` holds the expected scores of labels that are guessed. ``code`` is the fingerprint of the source that
-    made the record, empty where that was not yet noted."""
+    made the record, empty where that was not yet noted; ``space`` is what the model takes, None for images of the size that they
+    have."""
 
     key: str
     round: int
@@ -66,12 +68,14 @@ class Record:
     true_counts: tuple[int, ...] | None = None
     restored_counts: tuple[int, ...] | None = None
     label_guess: Mapping[str, float] = field(default_factory=dict)
+    space: InputSpace | None = None
     pictures: Pictures = field(default_factory=Pictures, compare=False, repr=False)
 
     def to_json(self) -> str:
         """Everything but the pictures, which are tensors."""
         values = {name: value for name, value in vars(self).items() if name != "pictures"}
         values |= {"schema": SCHEMA, "outcome": self.outcome.name, "ledger": [_line(fact) for fact in self.ledger]}
+        values["space"] = None if self.space is None else space_to_json(self.space)
         values["scores"] = {name: [_plain(score) for score in scores] for name, scores in self.scores.items()}
         values["chance"] = _plain(self.chance)
         for name in ("facts", "label_guess"):
@@ -84,6 +88,7 @@ class Record:
         if values.pop("schema") != SCHEMA:
             raise ValueError("a record of a later version")
         values["outcome"] = Outcome[values["outcome"]]
+        values["space"] = None if values.get("space") is None else space_from_json(values["space"])
         values["ledger"] = tuple(Fact(Subject[name], *rest) for name, *rest in values["ledger"])
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
         values["chance"] = _number(values["chance"])

@@ -71,7 +71,9 @@ class OpenRound:
             source=RecordedUpdate(self.observation),
             truth=None,
             distractors=None,
-            ledger=self.threat_model.ledger(client, defence=self.recorded.defence or "not stated"),
+            ledger=self.threat_model.ledger(
+                client, defence=self.recorded.defence or "not stated", space=self.recorded.space
+            ),
             seed=seed,
         )
 
@@ -86,7 +88,7 @@ class OpenRound:
         classes = seen.learner.num_classes(seen.state, seen.probe)
         decoy = Batch(unrelated.to(seen.state.dtype), torch.randint(classes, (len(unrelated),), generator=generator))
         client = SimulatedClient(
-            Federation(seen.learner.in_mode(recorded.mode), seen.state, self.plain),
+            Federation(seen.learner.in_mode(recorded.mode), seen.state, self.plain, seen.space),
             decoy,
             build_defence(recorded.defence or "none"),
             seed=case.seed,
@@ -107,7 +109,7 @@ class OpenRound:
                 f"There are {len(truth)} true images in {path}, but the update covers {seen.num_examples}; "
                 "give the images of this update, and only those."
             )
-        check_batch(seen.learner, seen.state, truth)
+        check_batch(seen.learner, seen.state, truth, seen.space)
         return truth
 
 

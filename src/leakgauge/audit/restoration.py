@@ -15,10 +15,11 @@ from leakgauge.audit.plan import Prepared
 from leakgauge.audit.recorded import OpenRound
 from leakgauge.catalogue import ATTACKS, Table, label_metrics
 from leakgauge.config import build, import_factory
-from leakgauge.data import reference_images
+from leakgauge.data import reference_inputs
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.recording import RecordedRound, read_round
 from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 
@@ -79,11 +80,13 @@ def _cases(restoration: Restoration, number: int, methods: dict[str, Any]) -> It
             yield case
             continue
         generator = seeded(restoration.seed, "null", number)
-        shape, size = opened.observation.space.shape, len(truth)
-        photographs = reference_images(shape, min(size, _UNRELATED), generator=generator)
-        unrelated = photographs[torch.arange(size) % len(photographs)]
+        space, size = opened.observation.space, len(truth)
+        unrelated = reference_inputs(space, min(size, _UNRELATED), generator=generator)
+        unrelated = unrelated[torch.arange(size) % len(unrelated)]
         # The labels are what is compared: a pixel stands for each image.
-        yield from opened.scored(case, Batch(torch.zeros(size, 1, 1, 1), truth), unrelated, None, generator=generator)
+        images = isinstance(space, ImageSpace)
+        stand_ins = torch.zeros(size, 1, 1, 1) if images else space.probe(size, opened.observation.state)
+        yield from opened.scored(case, Batch(stand_ins, truth), unrelated, None, generator=generator)
 
 
 def _of_size(recorded: RecordedRound, batch_size: int | None, file: str) -> RecordedRound:

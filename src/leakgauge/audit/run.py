@@ -21,6 +21,7 @@ from leakgauge.fingerprint import answering_code, environment
 from leakgauge.metrics import Comparison, Identification, Metric, align, class_counts, expected_guess
 from leakgauge.progress import Progress, silent
 from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, Outcome, Reconstruction
 
 Metrics = Mapping[str, Metric]
@@ -44,12 +45,13 @@ def run_case(
     except UnsupportedModel as unsupported:
         reconstruction = Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": str(unsupported)})
     seconds = before + time.perf_counter() - started
-    num_classes = case.source.num_classes()
-    comparison = _compare(case, reconstruction, num_classes)
+    num_classes, space = case.source.num_classes(), case.source.space()
+    comparison = _compare(case, reconstruction, space, num_classes)
     true_counts = _count(None if case.truth is None else case.truth.labels, num_classes)
     restored_counts = _count(reconstruction.labels, num_classes)
     return Record(
         key=case.key,
+        space=space,
         round=case.round,
         defence=case.defence,
         defence_repr=case.source.description(),
@@ -67,7 +69,7 @@ def run_case(
         seconds=seconds,
         environment=environment(),
         code=answering_code(),
-        crowd=0 if case.distractors is None else case.distractors.shape[-4],
+        crowd=_crowd(case),
         true_counts=true_counts,
         restored_counts=restored_counts,
         label_guess={} if true_counts is None or restored_counts is None else expected_guess(true_counts),
@@ -92,14 +94,23 @@ def _attack(
     )
 
 
-def _compare(case: Case, reconstruction: Reconstruction, num_classes: int) -> Comparison | None:
+def _compare(
+    case: Case, reconstruction: Reconstruction, space: InputSpace | None, num_classes: int
+) -> Comparison | None:
     if case.truth is None:
         return None
-    if case.labels_only:
+    if case.labels_only and (space is None or isinstance(space, ImageSpace)):
         # One pixel stands for each image: a label attack may take batches whose copies would fill the memory.
         truth = Batch(case.truth.inputs[:, :1, :1, :1], case.truth.labels)
         return align(reconstruction, truth, num_classes=num_classes)
-    return align(reconstruction, case.truth, case.distractors, num_classes, paired=case.paired, members=case.members)
+    pairing: dict[str, Any] = {"paired": case.paired, "members": case.members}
+    return align(reconstruction, case.truth, case.distractors, num_classes, space=space, **pairing)
+
+
+def _crowd(case: Case) -> int:
+    if case.truth is None or case.distractors is None:
+        return 0
+    return case.distractors.shape[-case.truth.inputs.ndim]
 
 
 def _count(labels: Tensor | None, num_classes: int) -> tuple[int, ...] | None:
@@ -107,8 +118,9 @@ def _count(labels: Tensor | None, num_classes: int) -> tuple[int, ...] | None:
 
 
 def score(comparison: Comparison, metrics: Metrics) -> dict[str, tuple[float, ...]]:
-    """One score per private example, or per batch, and metric; NaN where a metric is not measured."""
-    return {name: tuple(metric(comparison).tolist()) for name, metric in metrics.items()}
+    """One score per private example, or per batch, and metric that fits the inputs; NaN where it is not measured."""
+    fitting = {name: metric for name, metric in metrics.items() if metric.serves.fits(comparison.space)}
+    return {name: tuple(metric(comparison).tolist()) for name, metric in fitting.items()}
 
 
 def recall(key: str, metrics: Metrics, store: Store) -> Record | None:
@@ -123,7 +135,9 @@ def recall(key: str, metrics: Metrics, store: Store) -> Record | None:
     }
     originals = record.pictures.originals
     # Without crowd and labels, which are not stored: what needs them stays as it was.
-    comparison = Comparison(originals, record.pictures.reconstructions, None, torch.zeros(len(originals)), None)
+    unknown = torch.zeros(len(originals))
+    space = record.space or ImageSpace.of(originals)
+    comparison = Comparison(originals, record.pictures.reconstructions, None, unknown, None, space=space)
     scores = {**record.scores, **score(comparison, wanted)}
     if repr(scores) != repr(dict(record.scores)):
         record = replace(record, scores=scores)

@@ -6,13 +6,17 @@ from leakgauge.data.datasets import Dataset, DataSource
 from leakgauge.data.digits import Digits
 from leakgauge.data.folders import ImageFolder, Pictures
 from leakgauge.data.mnist import Mnist
-from leakgauge.data.photos import Photos, reference_images
+from leakgauge.data.photos import Photos, reference_images, reference_inputs
+from leakgauge.data.tables import BreastCancer, Csv, Diabetes
 
 __all__ = [
+    "BreastCancer",
     "Cifar10",
     "Cifar100",
+    "Csv",
     "DataSource",
     "Dataset",
+    "Diabetes",
     "Digits",
     "ImageFolder",
     "Mnist",
@@ -22,4 +26,5 @@ __all__ = [
     "read_batch",
     "read_images",
     "reference_images",
+    "reference_inputs",
 ]

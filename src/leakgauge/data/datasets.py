@@ -16,9 +16,10 @@ from leakgauge.types import Batch
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images with class numbers: ``train`` is what the model may have seen, ``test`` what audits draw from.
+    """Inputs with class numbers: ``train`` is what the model may have seen, ``test`` what audits draw from.
 
-    ``highlights`` are indices into ``test`` of the examples worth showing first. ``train`` may be empty.
+    ``highlights`` are indices into ``test`` of the examples worth showing first. ``train`` may be empty. Without a
+    ``space``, the inputs are images of the size that they have.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Dataset:
     test: Batch
     class_names: tuple[str, ...]
     highlights: tuple[int, ...] = ()
+    space: InputSpace = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:
@@ -33,6 +35,8 @@ class Dataset:
                 f"The train and test images of {self.name!r} have shapes {tuple(self.train.inputs.shape[1:])} and "
                 f"{tuple(self.test.inputs.shape[1:])}; bring them to one shape."
             )
+        if self.space is None:
+            object.__setattr__(self, "space", ImageSpace.of(self.test.inputs))
         labels = torch.cat((self.train.labels, self.test.labels))
         if labels.ndim != 1 or bool(((labels < 0) | (labels >= self.num_classes)).any()):
             raise InvalidCase(
@@ -48,10 +52,6 @@ class Dataset:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
-
-    @property
-    def space(self) -> InputSpace:
-        return ImageSpace.of(self.test.inputs)
 
     def draw(self, num_examples: int, *, generator: torch.Generator, distinct_labels: bool = False) -> Tensor:
         """Distinct random indices into ``test``; with ``distinct_labels``, no label repeats before all are used."""

@@ -20,6 +20,7 @@ from leakgauge.data.datasets import Dataset
 from leakgauge.data.pixels import from_bytes, resize, to_bytes
 from leakgauge.data.windows import Window, split_columns, thin, windows
 from leakgauge.errors import InvalidCase
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, Shape
 
 HIGHLIGHTS = {
@@ -85,6 +86,13 @@ class Photos:
     def __call__(self, root: Path | None = None) -> Dataset:
         del root  # embedded
         return _dataset(self.size, self.greyscale)
+
+
+def reference_inputs(space: InputSpace, count: int, *, generator: torch.Generator) -> Tensor:
+    """``count`` unrelated members of a space: crops of photographs for images, for anything else random ones."""
+    if isinstance(space, ImageSpace):
+        return reference_images(space.shape, count, generator=generator)
+    return space.decode(torch.rand(count, *space.shape, generator=generator))
 
 
 def reference_images(shape: Shape, count: int, *, generator: torch.Generator) -> Tensor:

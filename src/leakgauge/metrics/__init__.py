@@ -3,6 +3,7 @@
 from leakgauge.metrics.affine_psnr import AffinePSNR
 from leakgauge.metrics.alignment import Comparison, align
 from leakgauge.metrics.base import Kind, Metric
+from leakgauge.metrics.cells_right import CellsRight
 from leakgauge.metrics.fsim import FSIM
 from leakgauge.metrics.guessing import expected_guess
 from leakgauge.metrics.identification import Identification
@@ -19,6 +20,7 @@ __all__ = [
     "PSNR",
     "SSIM",
     "AffinePSNR",
+    "CellsRight",
     "Comparison",
     "Identification",
     "Kind",

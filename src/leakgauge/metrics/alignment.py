@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from leakgauge.errors import InvalidCase
-from leakgauge.space import mean_squared_errors
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, Reconstruction
 
 
@@ -25,8 +25,9 @@ class NamedImages(NamedTuple):
 class Comparison:
     """Originals and their reconstructions, row by row, on the CPU.
 
-    ``originals`` and ``reconstructions`` are n c h w, a row of NaN where nothing was reconstructed; ``distractors`` are
-    m c h w for all victims or n m c h w per victim; ``restored_labels`` belong to the batch, not to its rows.
+    ``originals`` and ``reconstructions`` are n members of a ``space``, a row of NaN where nothing was reconstructed;
+    without a space they are images n c h w. ``distractors`` are m of them for all victims, or n m, m for each victim;
+    ``restored_labels`` belong to the batch, not to its rows.
     ``candidates`` counts the reconstructions that the matching chose from, ``None`` if the rows came paired;
     ``num_classes`` is the model's, ``None`` where it is not known. ``partners`` says which row of what came back stands
     beside each original, -1 for none; ``public`` is there for encodings whose public images were named.
@@ -41,11 +42,12 @@ class Comparison:
     num_classes: int | None = None
     partners: Tensor | None = None
     public: NamedImages | None = None
+    space: InputSpace = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         shape = tuple(self.originals.shape)
-        if len(shape) != 4:
-            raise InvalidCase(f"Image metrics need originals n c h w, got shape {shape}; reshape the private batch.")
+        if self.space is None:
+            object.__setattr__(self, "space", ImageSpace.of(self.originals))
         if tuple(self.reconstructions.shape) != shape:
             raise InvalidCase(
                 f"Reconstructions {tuple(self.reconstructions.shape)} do not pair with originals {shape}; "
@@ -55,7 +57,7 @@ class Comparison:
             raise InvalidCase(
                 f"{shape[0]} originals came with labels {tuple(self.true_labels.shape)}; pass one label per original."
             )
-        _require_finite(self.originals, "private images")
+        _require_finite(self.originals, f"private {self.space.kinds}")
         if self.distractors is not None:
             _check_distractors(self.distractors, shape)
 
@@ -73,6 +75,7 @@ def align(
     *,
     paired: bool = False,
     members: Tensor | None = None,
+    space: InputSpace | None = None,
 ) -> Comparison:
     """Pair reconstructions with originals, each used once, so that the summed squared error is least [Kuhn, 1955].
 
@@ -86,15 +89,19 @@ def align(
     tensor([0., nan, 1.])
     """
     originals = _real(truth.inputs)
-    _require_finite(originals, "private images")
+    space = space or ImageSpace.of(originals)
+    _require_finite(originals, f"private {space.kinds}")
     candidates = originals[:0] if reconstruction.inputs is None else _real(reconstruction.inputs)
     if candidates.ndim != originals.ndim or candidates.shape[1:] != originals.shape[1:]:
         raise InvalidCase(
-            f"The attack returned images shaped {tuple(candidates.shape)} for originals {tuple(originals.shape)}; "
-            "return images n c h w of the originals' size."
+            f"The attack returned {space.kinds} shaped {tuple(candidates.shape)} for originals "
+            f"{tuple(originals.shape)}; return as many as you like, each of an original's shape."
         )
     usable = torch.isfinite(candidates).flatten(1).all(dim=1).nonzero().flatten()
-    rows, partners = _by_place(originals, candidates, usable) if paired else _by_error(originals, candidates, usable)
+    if paired:
+        rows, partners = _by_place(originals, candidates, usable)
+    else:
+        rows, partners = _by_error(space, originals, candidates, usable)
     dtype = torch.promote_types(originals.dtype, candidates.dtype)
     found = torch.full(originals.shape, torch.nan, dtype=dtype)
     found[rows] = candidates[partners].to(dtype)
@@ -109,11 +116,12 @@ def align(
         num_classes=num_classes,
         partners=torch.full((len(originals),), -1).index_put((rows,), partners),
         public=None if named is None or members is None else NamedImages(named.detach().cpu(), members),
+        space=space,
     )
 
 
-def _by_error(originals: Tensor, candidates: Tensor, usable: Tensor) -> tuple[Tensor, Tensor]:
-    rows, columns = linear_sum_assignment(mean_squared_errors(originals, candidates[usable]).numpy())
+def _by_error(space: InputSpace, originals: Tensor, candidates: Tensor, usable: Tensor) -> tuple[Tensor, Tensor]:
+    rows, columns = linear_sum_assignment(space.distance(originals, candidates[usable]).numpy())
     return torch.from_numpy(rows), usable[torch.from_numpy(columns)]
 
 
@@ -128,16 +136,16 @@ def _real(images: Tensor) -> Tensor:
 
 
 def _check_distractors(distractors: Tensor, shape: tuple[int, ...]) -> None:
-    shared = distractors.ndim == 4 and distractors.shape[1:] == shape[1:]
-    per_victim = distractors.ndim == 5 and distractors.shape[:1] == shape[:1] and distractors.shape[2:] == shape[1:]
+    shared = distractors.shape[1:] == shape[1:]
+    per_victim = distractors.shape[:1] == shape[:1] and distractors.shape[2:] == shape[1:]
     if not (shared or per_victim):
         raise InvalidCase(
-            f"Distractors {tuple(distractors.shape)} do not fit originals {shape}; pass m c h w, or n m c h w with "
-            "a set for each original."
+            f"Distractors {tuple(distractors.shape)} do not fit originals {shape}; pass m of the same kind, "
+            "or n m with a set for each original."
         )
     _require_finite(distractors, "distractors")
 
 
-def _require_finite(images: Tensor, what: str) -> None:
-    if not bool(torch.isfinite(images).all()):
-        raise InvalidCase(f"The {what} hold non-finite pixels; pass pixels in [0, 1].")
+def _require_finite(inputs: Tensor, what: str) -> None:
+    if not bool(torch.isfinite(inputs).all()):
+        raise InvalidCase(f"The {what} hold values that are not finite; pass numbers.")

@@ -10,15 +10,22 @@ from typing import ClassVar
 from torch import Tensor
 
 from leakgauge.metrics.alignment import Comparison
+from leakgauge.space import ImageSpace, InputSpace, TableSpace
 
 
 class Kind(Enum):
     """What a metric compares."""
 
     IMAGES = "images"
+    ROWS = "rows of a table"
     INPUTS = "inputs of any kind"
     LABELS = "labels"
     NAMES = "public images that were named"
+
+    def fits(self, space: InputSpace) -> bool:
+        """Whether it can be compared where inputs live in this space."""
+        served = {Kind.IMAGES: ImageSpace, Kind.ROWS: TableSpace}
+        return isinstance(space, served.get(self, InputSpace))
 
 
 class Metric(ABC):

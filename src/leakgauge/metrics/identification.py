@@ -15,8 +15,8 @@ from leakgauge.metrics.base import Kind, Metric
 class Identification(Metric):
     """1 if the original is nearer (squared error) to its reconstruction than every distractor, else 0.
 
-    The idea is the image identifiability precision of Yin et al. [2021], here in pixels and against given distractors.
-    A tie is a miss, so a copy of the original among the distractors hides it.
+    The idea is the image identifiability precision of Yin et al. [2021], here in the inputs themselves and against
+    given distractors. A tie is a miss, so a copy of the original among the distractors hides it.
 
     >>> images = torch.tensor([0.2, 0.9]).view(2, 1, 1, 1)
     >>> distractors = torch.tensor([0.4, 0.5]).view(2, 1, 1, 1)
@@ -35,14 +35,15 @@ class Identification(Metric):
 
     def __call__(self, comparison: Comparison) -> Tensor:
         scores = torch.full(comparison.originals.shape[:1], torch.nan, dtype=torch.float64)
-        if comparison.distractors is None or not _count(comparison.distractors):
+        if comparison.distractors is None or not _count(comparison):
             return scores
-        distractors = comparison.distractors.double()
+        space, distractors = comparison.space, comparison.distractors.double()
+        originals, found = (space.vectors(one.double()) for one in (comparison.originals, comparison.reconstructions))
+        shared = None if _per_victim(comparison) else space.vectors(distractors)
         for row in comparison.measured.nonzero().flatten().tolist():
-            others = distractors[row] if distractors.ndim == 5 else distractors
-            reconstruction = comparison.reconstructions[row].double()
-            own = _distances(reconstruction, comparison.originals[row].double()[None])
-            scores[row] = float(own < _distances(reconstruction, others).min())
+            others = space.vectors(distractors[row]) if shared is None else shared
+            own = _distances(found[row], originals[row][None])
+            scores[row] = float(own < _distances(found[row], others).min())
         return scores
 
     def chance(self, comparison: Comparison) -> float:
@@ -50,7 +51,7 @@ class Identification(Metric):
 
         It presumes that original and distractors are exchangeable. NaN without distractors.
         """
-        count = _count(comparison.distractors)
+        count = _count(comparison)
         return 1 / (count + 1) if count else float("nan")
 
     def chance_after_matching(self, comparison: Comparison) -> float:
@@ -60,18 +61,22 @@ class Identification(Metric):
         among k reconstructions. The union bound is max(n, k) / (n + m) for distractors shared by all victims and
         max(n, k) / (m + 1) for distractors per victim, at most 1; both equal `chance` for n = k = 1.
         """
-        count = _count(comparison.distractors)
+        count = _count(comparison)
         if not count or comparison.candidates is None:
             return self.chance(comparison)
         victims = len(comparison.originals)
-        shared = comparison.distractors is not None and comparison.distractors.ndim == 4
-        return min(1.0, max(victims, comparison.candidates) / (count + (victims if shared else 1)))
+        return min(1.0, max(victims, comparison.candidates) / (count + (1 if _per_victim(comparison) else victims)))
 
 
-def _count(distractors: Tensor | None) -> int:
-    return 0 if distractors is None else distractors.shape[-4]
+def _count(comparison: Comparison) -> int:
+    distractors = comparison.distractors
+    return 0 if distractors is None else distractors.shape[-comparison.originals.ndim]
 
 
-def _distances(image: Tensor, others: Tensor) -> Tensor:
-    # The exact mode, pair by pair: equal images must give equal distances for a tie to be seen.
-    return torch.cdist(image.flatten()[None], others.flatten(1), compute_mode="donot_use_mm_for_euclid_dist")
+def _per_victim(comparison: Comparison) -> bool:
+    return comparison.distractors is not None and comparison.distractors.ndim > comparison.originals.ndim
+
+
+def _distances(vector: Tensor, others: Tensor) -> Tensor:
+    # The exact mode, pair by pair: equal inputs must give equal distances for a tie to be seen.
+    return torch.cdist(vector[None], others, compute_mode="donot_use_mm_for_euclid_dist")

@@ -35,7 +35,8 @@ ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
 class ModelFactory(Protocol):
     """A model's configuration; calling it builds the module, with weights from torch's global generator.
 
-    The module takes pixels in [0, 1] and normalises inside; ``None`` means ``Normalisation.natural``.
+    The module takes inputs of ``shape`` in their own units and normalises inside; ``None`` means
+    ``Normalisation.natural`` for images, and rows as they are.
     """
 
     def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module: ...
@@ -78,14 +79,18 @@ def assemble(
     """``normalise``, then ``layers``, then the linear ``head`` that maps ``features`` to one logit per class."""
     channels = shape[0]
     if normalisation is None:
-        normalisation = Normalisation.natural(channels)
+        # The units of a row are not known here, so it passes as it is.
+        rows = Normalisation((0.0,) * channels, (1.0,) * channels)
+        normalisation = rows if len(shape) == 1 else Normalisation.natural(channels)
     if len(normalisation.mean) != channels:
         raise InvalidCase(
-            f"The normalisation has {len(normalisation.mean)} channels but the images have {channels}; "
-            "give one mean and one std per image channel."
+            f"The normalisation has {len(normalisation.mean)} channels but the inputs have {channels}; "
+            "give one mean and one std per channel."
         )
     head = nn.Linear(features, num_classes, bias=bias)
-    return nn.Sequential(OrderedDict([("normalise", Normalise(normalisation)), *layers.items(), ("head", head)]))
+    return nn.Sequential(
+        OrderedDict([("normalise", Normalise(normalisation, len(shape) - 1)), *layers.items(), ("head", head)])
+    )
 
 
 def assemble_convolutions(
@@ -112,16 +117,24 @@ def assemble_convolutions(
     return assemble(shape, num_classes, normalisation, layers, features=features)
 
 
+def check_classes(factory: ModelFactory, num_classes: int) -> None:
+    """Refuse a task with nothing to tell apart."""
+    if num_classes < 2:
+        raise InvalidCase(
+            f"{type(factory).__name__} needs at least two classes to tell apart, got {num_classes}; "
+            "raise `num_classes`."
+        )
+
+
 def check_task(factory: ModelFactory, shape: Shape, num_classes: int, *, minimum: int = 1) -> None:
     """Refuse images or classes that ``factory`` cannot serve, before any layer is built."""
     name = type(factory).__name__
     if len(shape) != 3 or min(shape) < 1:
         raise InvalidCase(
             f"{name} needs an image shape (channels, height, width) of positive numbers, got {shape}; "
-            "pass the shape of one image."
+            "pass the shape of one image, or choose a model for other inputs, such as MLP."
         )
-    if num_classes < 2:
-        raise InvalidCase(f"{name} needs at least two classes to tell apart, got {num_classes}; raise `num_classes`.")
+    check_classes(factory, num_classes)
     _, height, width = shape
     if min(height, width) < minimum:
         raise InvalidCase(

@@ -7,14 +7,18 @@ from math import prod
 
 from torch import nn
 
-from leakgauge.models.base import ACTIVATIONS, assemble, check_choice, check_positive, check_task, make_activation
+from leakgauge.errors import InvalidCase
+from leakgauge.models.base import ACTIVATIONS, assemble, check_choice, check_classes, check_positive, make_activation
 from leakgauge.models.normalisation import Normalisation
 from leakgauge.types import Shape
 
 
 @dataclass(frozen=True)
 class MLP:
-    """Linear layers with an activation between them; ``bias=False`` drops the bias of every layer, the head's too."""
+    """Linear layers with an activation between them, for images and for rows of a table.
+
+    ``bias=False`` drops the bias of every layer, the head's too.
+    """
 
     hidden: tuple[int, ...] = (256, 128)
     activation: str = "relu"
@@ -28,7 +32,9 @@ class MLP:
         check_choice("activation", self.activation, ACTIVATIONS)
 
     def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
-        check_task(self, shape, num_classes)
+        check_classes(self, num_classes)
+        if len(shape) not in (1, 3) or min(shape) < 1:
+            raise InvalidCase(f"MLP takes images or rows, got inputs of {shape}; pass the shape of one image or row.")
         features = prod(shape)
         layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
         for index, size in enumerate(self.hidden, start=1):

@@ -1,4 +1,4 @@
-"""Normalisation lives inside the model, so that everything outside it speaks in pixels in [0, 1]."""
+"""Normalisation lives inside the model, so that everything outside it speaks in the units of the inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SMALLEST_STD = 1 / 255
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Per-channel mean and standard deviation of the pixels a model expects.
+    """Mean and standard deviation of each channel of the images, or each entry of the rows, that a model expects.
 
     >>> Normalisation.natural(channels=1)
     Normalisation(mean=(0.5,), std=(0.25,))
@@ -43,33 +43,36 @@ class Normalisation:
         return cls((0.5,) * channels, (0.25,) * channels)
 
     @classmethod
-    def of(cls, images: Tensor) -> Normalisation:
-        """Mean and biased standard deviation of each channel of ``images`` n c h w; the std is at least one grey level.
+    def of(cls, inputs: Tensor) -> Normalisation:
+        """Mean and biased standard deviation of each channel of images n c h w, or of each entry of rows n k.
+
+        The std of a channel is at least one grey level; an entry that never changes keeps its unit.
 
         >>> Normalisation.of(torch.tensor([0.25, 0.75]).reshape(2, 1, 1, 1))
         Normalisation(mean=(0.5,), std=(0.25,))
         """
-        if images.ndim != 4 or images.numel() == 0:
+        if inputs.ndim not in (2, 4) or inputs.numel() == 0:
             raise InvalidCase(
-                f"A normalisation is computed from images n c h w, got shape {tuple(images.shape)}; "
-                "pass at least one image with its batch dimension."
+                f"A normalisation is computed from images n c h w or rows n k, got shape {tuple(inputs.shape)}; "
+                "pass at least one with its batch dimension."
             )
         # float64, because a float32 sum over a whole data set loses digits.
-        pixels = images.detach().to(torch.float64).transpose(0, 1).flatten(start_dim=1)
-        std = pixels.std(dim=1, correction=0).clamp(min=_SMALLEST_STD)
-        return cls(tuple(pixels.mean(dim=1).tolist()), tuple(std.tolist()))
+        values = inputs.detach().to(torch.float64).transpose(0, 1).flatten(start_dim=1)
+        std = values.std(dim=1, correction=0)
+        std = std.clamp(min=_SMALLEST_STD) if inputs.ndim == 4 else torch.where(std > 0, std, 1.0)
+        return cls(tuple(values.mean(dim=1).tolist()), tuple(std.tolist()))
 
 
 class Normalise(nn.Module):
-    """``(x - mean) / std`` per channel, on ``x`` n c h w."""
+    """``(x - mean) / std`` per channel or entry; ``axes`` follow it, as height and width follow a channel."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, normalisation: Normalisation) -> None:
+    def __init__(self, normalisation: Normalisation, axes: int = 2) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(normalisation.mean).reshape(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(normalisation.std).reshape(-1, 1, 1))
+        self.register_buffer("mean", torch.tensor(normalisation.mean).reshape(-1, *(1,) * axes))
+        self.register_buffer("std", torch.tensor(normalisation.std).reshape(-1, *(1,) * axes))
 
-    def forward(self, images: Tensor) -> Tensor:
-        return (images - self.mean) / self.std
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (inputs - self.mean) / self.std

@@ -14,7 +14,7 @@ class Subject(Enum):
     """What a server did to the model that it sent; without this line it sent the honest one."""
     MODEL = "model"
     UPDATE = "update"
-    INPUT_SPACE = "image shape"
+    INPUT_SPACE = "input space"
     BATCH_SIZE = "batch size"
     LABELS = "labels"
     LOCAL_HYPERPARAMETERS = "local hyper-parameters"

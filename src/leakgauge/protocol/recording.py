@@ -21,7 +21,7 @@ from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.round import attackers_learner
 from leakgauge.protocol.threat_model import BatchNormAccess, BatchNormKnowledge
 from leakgauge.protocol.validation import check_model
-from leakgauge.space import ImageSpace, InputSpace, as_space
+from leakgauge.space import InputSpace, as_space, space_from_json, space_to_json
 from leakgauge.types import BatchStatistics, ModelState, ParamTree, Shape, Update
 
 FORMAT = "leakgauge-round/1"
@@ -86,7 +86,7 @@ def write_round(path: Path, recorded: RecordedRound) -> None:
         tensors |= {f"batch_mean.{name}": tensor for name, tensor in statistics.mean.items()}
         tensors |= {f"batch_variance.{name}": tensor for name, tensor in statistics.variance.items()}
     facts = {
-        "image_shape": list(recorded.space.shape),
+        **space_to_json(recorded.space),
         "num_examples": recorded.num_examples,
         "local_update": recorded.local_update,
         "defence": recorded.defence,
@@ -194,9 +194,6 @@ def _matching(given: ParamTree, expected: Mapping[str, Tensor], *, what: str) ->
 
 
 def _checked(facts: dict[str, Any]) -> dict[str, Any]:
-    shape = tuple(facts["image_shape"])
-    if len(shape) != 3 or not all(type(size) is int and 0 < size <= 1 << 16 for size in shape):
-        raise ValueError(f"image_shape {shape}")
     if facts["mode"] not in get_args(Mode):
         raise ValueError(f"mode {facts['mode']!r}")
     count = facts["num_examples"]
@@ -205,7 +202,7 @@ def _checked(facts: dict[str, Any]) -> dict[str, Any]:
     for name in ("local_update", "defence"):
         if facts[name] is not None and not isinstance(facts[name], str):
             raise ValueError(f"{name} {facts[name]!r}")
-    return facts | {"space": ImageSpace(*shape), "batch_norm": BatchNormAccess(facts["batch_norm"])}
+    return facts | {"space": space_from_json(facts), "batch_norm": BatchNormAccess(facts["batch_norm"])}
 
 
 def _some(names: list[str]) -> str:

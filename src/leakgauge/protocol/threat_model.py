@@ -10,7 +10,11 @@ from leakgauge.protocol.clients import clients_behind, mixes
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import LocalUpdate
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import BatchStatistics
+
+_IMAGES = ImageSpace(1, 1, 1)
+"""What inputs are where nothing is said of them, whatever their size."""
 
 
 class BatchNormAccess(Enum):
@@ -62,6 +66,7 @@ class ThreatModel:
         defence: str = "none",
         malicious_server: str | None = None,
         client: LocalUpdate | None = None,
+        space: InputSpace = _IMAGES,
     ) -> tuple[Fact, ...]:
         """Every assumption as one line; a server that tampers with the model adds the first.
 
@@ -78,7 +83,7 @@ class ThreatModel:
                 if clients == 1
                 else f"the mean of {clients} clients' updates, none of them alone (secure aggregation)",
             ),
-            Fact(Subject.INPUT_SPACE, True, "channels, height, width and the pixel range [0, 1]"),
+            Fact(Subject.INPUT_SPACE, True, space.describe()),
             Fact(Subject.BATCH_SIZE, self.num_examples, "how many private examples the update covers"),
             Fact(Subject.LABELS, self.labels, "given" if self.labels else "hidden; the attack has to restore them"),
             Fact(

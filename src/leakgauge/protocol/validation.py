@@ -20,8 +20,7 @@ def check_model(learner: Learner, state: ModelState, space: InputSpace, labels: 
         raise
     except Exception as error:  # a user's own model may fail in any way
         raise InvalidCase(
-            f"The model cannot take {space.kinds} of {space.describe()}: "
-            f"{cause(error)}; check the input "
+            f"The model cannot take {space.kinds} of {space.size}: {cause(error)}; check the input "
             "space and the model factory."
         ) from error
     if labels is not None:

@@ -45,6 +45,7 @@ from leakgauge.protocol import (
     simulate_round,
 )
 from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace
 from leakgauge.types import Batch, Outcome, Reconstruction
 
 SHAPE, CLASSES = (3, 8, 8), 5
@@ -413,7 +414,7 @@ def test_the_gradient_in_everything_unknown_is_autograds(unknown, route, paramet
 
 
 def test_parts_side_by_side_come_apart_again_and_only_bounded_parts_have_bounds():
-    unknowns = Unknowns(Pixels(), 2, SHAPE, CLASSES, True)
+    unknowns = Unknowns(Pixels(), 2, ImageSpace(*SHAPE), CLASSES, True)
     start = unknowns.start(3, generator=seeded(0))
     parts = unknowns.split(start)
     assert [tuple(part.shape) for part in parts] == [(3, 2, *SHAPE), (3, 2, CLASSES), (3,)]
@@ -422,7 +423,7 @@ def test_parts_side_by_side_come_apart_again_and_only_bounded_parts_have_bounds(
     low, high = unknowns.box
     assert low.tolist() == [0.0] * 384 + [float("-inf")] * 10 + [0.0]
     assert high.tolist() == [1.0] * 384 + [float("inf")] * 10 + [1.0]
-    alone = Unknowns(Pixels(), 2, SHAPE, None, False)
+    alone = Unknowns(Pixels(), 2, ImageSpace(*SHAPE), None, False)
     assert alone.box == (0.0, 1.0)
     images = alone.start(3, generator=seeded(0))
     assert alone.split(images).images is images

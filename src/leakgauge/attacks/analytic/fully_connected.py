@@ -55,7 +55,7 @@ class FullyConnected(Attack):
             reading = network.read(layer.name)
         except Undetermined as reason:
             return not_applicable(str(reason))
-        images = layer.image(reading.input, observation).to(observation.state.dtype)
+        images = layer.model_input(reading.input, observation).to(observation.state.dtype)
         facts: dict[str, str | float] = {"layer": layer.name, "route": reading.route}
         if reading.disagreement is not None:
             facts["disagreement"] = reading.disagreement

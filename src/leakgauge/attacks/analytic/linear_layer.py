@@ -45,7 +45,9 @@ class LinearLayer(Attack):
         if features is None:
             return not_applicable("the bias update of the first layer is zero")
         labels = restored_labels(observation, self.labels, generator=generator)
-        return Reconstruction(layer.image(features, observation), labels, Outcome.SOLVED, facts={"layer": layer.name})
+        return Reconstruction(
+            layer.model_input(features, observation), labels, Outcome.SOLVED, facts={"layer": layer.name}
+        )
 
 
 def recover_input(weight_update: Tensor, output_update: Tensor) -> Tensor | None:
@@ -63,15 +65,15 @@ def recover_input(weight_update: Tensor, output_update: Tensor) -> Tensor | None
 
 
 class FacingLayer(NamedTuple):
-    """A trained linear layer whose input is ``offset + slope * pixels``, entry by entry."""
+    """A trained linear layer whose input is ``offset + slope * relaxed``, entry by entry of the relaxed input."""
 
     name: str
     offset: Tensor
     slope: Tensor
     biased: bool
 
-    def image(self, features: Tensor, observation: UpdateObservation) -> Tensor:
-        """The pixels that give these features."""
+    def model_input(self, features: Tensor, observation: UpdateObservation) -> Tensor:
+        """What the model was given where the layer sees these features."""
         space = observation.space
         return space.decode(((features - self.offset) / self.slope).view(1, *space.shape))
 
@@ -93,7 +95,7 @@ def facing_layers(observation: UpdateObservation) -> list[FacingLayer]:
     # What a trained normalisation passes on changes from step to step, or with the statistics of the batch.
     still = observation.learner.mode == "eval" and one_gradient(observation.local_update)
     found = []
-    for name, site in sites(observation.learner, state, probe.view(3, *shape)).items():
+    for name, site in sites(observation.learner, state, observation.space.lift(probe.view(3, *shape))).items():
         value = site.inputs
         if (site.moves and not still) or value.shape != probe.shape or f"{name}.weight" not in trained:
             continue

@@ -9,9 +9,9 @@ from leakgauge.protocol.observation import UpdateObservation
 
 
 def dummy_images(observation: UpdateObservation, count: int, *, generator: Generator) -> Tensor:
-    """Uniform noise in [0, 1], in the shape, type and place of the model's inputs."""
+    """Uniform noise within the bounds of the model's inputs, of their type and in their place."""
     noise = torch.rand(count, *observation.space.shape, generator=generator)
-    return noise.to(device=observation.state.device, dtype=observation.state.dtype)
+    return observation.space.lift(noise.to(device=observation.state.device, dtype=observation.state.dtype))
 
 
 def features(observation: UpdateObservation, images: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import Learner, Tampering
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.protocol.round import Federation
-from leakgauge.space import InputSpace
+from leakgauge.space import InputSpace, require
 from leakgauge.types import ModelState, ParamTree, Reconstruction
 
 
@@ -29,6 +29,9 @@ class MaliciousAttack(Attack):
     server: ClassVar[str]
     """What this server does to the model, in the words of the ledger."""
 
+    serves: ClassVar[type[InputSpace]] = InputSpace  # type: ignore[type-abstract]
+    """The spaces whose inputs its model lets through."""
+
     @abstractmethod
     def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
         """The module and the state to send instead; ``UnsupportedModel`` says why where the model offers no way."""
@@ -41,6 +44,7 @@ class MaliciousAttack(Attack):
         """The federation as this server plays it; the honest one, with the reason noted, where it has no way to."""
         honest = federation.learner
         try:
+            require(space, self.serves, self)
             module, state = self.rebuild(honest, federation.state, space)
             # In its mode anew: a private copy without storage, so that the honest module is not shared.
             learner = replace(honest, module=module, tampering=Tampering(self)).in_mode(honest.mode)

@@ -60,7 +60,9 @@ class ConcatenatedInput(MaliciousAttack):
         found = head_inputs(weight[:, -pixels:], bias, labels, num_examples)
         if isinstance(found, str):
             return not_applicable(found)
-        return Reconstruction(found.view(-1, *observation.space.shape).clamp(0, 1), labels, Outcome.SOLVED)
+        space = observation.space
+        inputs = space.decode(space.relax(found.view(-1, *space.shape)))
+        return Reconstruction(inputs, labels, Outcome.SOLVED)
 
 
 class Concatenated(nn.Module):

@@ -16,7 +16,7 @@ from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.space import InputSpace
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import ModelState, Outcome, Reconstruction
 
 
@@ -38,6 +38,7 @@ class FrontLayer(MaliciousAttack):
     mean: float = 0.45
     spread: float = 0.2
     server: ClassVar[str] = "puts a linear layer in front of the model"
+    serves: ClassVar[type[InputSpace]] = ImageSpace
 
     def __post_init__(self) -> None:
         if self.bins < 1 or not abs(self.mean) < float("inf") or not 0 < self.spread < float("inf"):

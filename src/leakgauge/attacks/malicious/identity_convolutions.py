@@ -19,7 +19,7 @@ from leakgauge.errors import UnsupportedModel
 from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.space import InputSpace
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import ModelState, Outcome, Reconstruction
 
 # Where every activation of the catalogue is strictly increasing and not yet flat.
@@ -38,6 +38,7 @@ class IdentityConvolutions(MaliciousAttack):
     """
 
     server: ClassVar[str] = "keeps the architecture but sets the convolutions to the identity"
+    serves: ClassVar[type[InputSpace]] = ImageSpace
 
     def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
         if learner.mode == "train" and learner.batch_norm_layers():

@@ -61,7 +61,7 @@ class GradientMatching(SteppedAttack, OwnBudget):
         unknowns = Unknowns(
             coordinates or self.parametrisation.bind(seen, len(first.labels)),
             len(first.labels),
-            seen.space.shape,
+            seen.space,
             first.labels.shape[1] if isinstance(self.labels, FreeLabels) and seen.labels is None else None,
             isinstance(first.client(), StraightLine),
         )

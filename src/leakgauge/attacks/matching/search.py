@@ -138,12 +138,13 @@ class Search(Stepper):
             return Reconstruction(None, None if labels.is_floating_point() else labels, outcome, trace, facts)
         parts = self.unknowns.split(self.best[row : row + 1])
         with torch.no_grad():
-            images = self.unknowns.coordinates.decode(parts.images)[0].clamp(0, 1)
+            space = self.unknowns.space
+            inputs = space.decode(space.relax(self.unknowns.coordinates.decode(parts.images)[0]))
         if parts.logits is not None:
             labels = parts.logits[0].argmax(dim=1)
         if parts.position is not None:
             facts["position"] = float(parts.position[0])
-        return Reconstruction(images, labels, outcome, trace, facts | {"loss": float(self.lowest[row])})
+        return Reconstruction(inputs, labels, outcome, trace, facts | {"loss": float(self.lowest[row])})
 
     def matching_loss(self) -> Tensor:
         """Of each row's best iterate, without priors and under the last objective; comparable between searches."""

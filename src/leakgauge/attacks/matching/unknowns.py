@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.matching.parametrisations import Box, Coordinates
-from leakgauge.types import Shape
+from leakgauge.space import InputSpace
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Unknowns:
 
     coordinates: Coordinates
     num_examples: int
-    input_shape: Shape
+    space: InputSpace
     classes: int | None
     position: bool
 
     def start(self, rows: int, *, generator: Generator) -> Tensor:
-        images = self.coordinates.start(rows, self.num_examples, self.input_shape, generator=generator)
+        images = self.coordinates.start(rows, self.num_examples, self.space.shape, generator=generator)
         if self.classes is None and not self.position:
             return images
         parts = [images.flatten(1)]
@@ -84,7 +84,7 @@ class Unknowns:
 
     def shape(self) -> torch.Size:
         generator = torch.Generator().manual_seed(0)
-        return self.coordinates.start(1, self.num_examples, self.input_shape, generator=generator).shape[1:]
+        return self.coordinates.start(1, self.num_examples, self.space.shape, generator=generator).shape[1:]
 
     def _sizes(self) -> tuple[int, int]:
         labels = 0 if self.classes is None else self.num_examples * self.classes

@@ -12,7 +12,7 @@ def quasi_newton(
     """Cosine distance and smooth total variation, minimised by L-BFGS on the pixel box: strongest on smooth models."""
     return GradientMatching(
         objective=Cosine(),
-        priors=(TotalVariation(tv_weight),),
+        priors=(TotalVariation(tv_weight),) if tv_weight else (),
         parametrisation=Pixels(spread=0.1),
         optimiser=LBFGS(),
         restarts=restarts,

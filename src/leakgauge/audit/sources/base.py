@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.space import InputSpace
 
 Observation = TypeVar("Observation")
 
@@ -33,6 +34,10 @@ class Source(ABC, Generic[Observation]):
     def num_classes(self) -> int:
         """How many classes a label is one of."""
 
+    def space(self) -> InputSpace | None:
+        """What the private inputs are; None for images of the size that they have."""
+        return None
+
     @abstractmethod
     def num_examples(self) -> int | None:
         """How many private examples there are, as far as the attacker knows."""
@@ -48,6 +53,9 @@ class UpdateSource(Source[UpdateObservation]):
     def num_classes(self) -> int:
         seen = self.observe()
         return seen.learner.num_classes(seen.state, seen.probe)
+
+    def space(self) -> InputSpace:
+        return self.observe().space
 
     def num_examples(self) -> int | None:
         return self.observe().num_examples

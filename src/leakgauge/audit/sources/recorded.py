@@ -50,9 +50,9 @@ class RecordedUpdate(UpdateSource):
         )
 
     def _probe(self) -> dict[str, Tensor]:
-        """The gradient of the attacker's model on two fixed images."""
+        """The gradient of the attacker's model on two fixed inputs."""
         state, shape = self.observation.state, self.observation.space.shape
         ramp = torch.linspace(0, 1, 2 * torch.Size(shape).numel(), dtype=state.dtype, device=state.device)
-        images = ramp.sin().view(2, *shape)
-        batch = Batch(images, torch.zeros(2, dtype=torch.long, device=state.device))
+        inputs = self.observation.space.lift(ramp.sin().view(2, *shape))
+        batch = Batch(inputs, torch.zeros(2, dtype=torch.long, device=state.device))
         return self.observation.learner.gradient(state, batch)

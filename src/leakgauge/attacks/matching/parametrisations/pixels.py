@@ -1,4 +1,4 @@
-"""The pixels themselves."""
+"""The inputs themselves: the pixels of images, the entries of whatever else has bounds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.matching.parametrisations.base import Box, Coordinates, Successor
 from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Shape
 
 
 class _InBox(Coordinates, ABC):
-    """Pixels move themselves, in [0, 1]."""
+    """Inputs move themselves, relaxed to [0, 1]."""
 
     @property
     def box(self) -> Box:
@@ -26,14 +27,15 @@ class _InBox(Coordinates, ABC):
 
 @dataclass(frozen=True)
 class Pixels(Successor, _InBox):
-    """The pixels themselves, kept in [0, 1]; starts at ``mean`` plus Gaussian noise of size ``spread``."""
+    """The inputs themselves, relaxed and kept in [0, 1]; starts at ``mean`` plus Gaussian noise of size ``spread``."""
 
     mean: float = 0.5
     spread: float = 0.1
 
-    def bind(self, observation: UpdateObservation, num_examples: int) -> Pixels:
-        del observation, num_examples
-        return self
+    def bind(self, observation: UpdateObservation, num_examples: int) -> Coordinates:
+        del num_examples
+        space = observation.space
+        return self if isinstance(space, ImageSpace) else Entries(space, self.mean, self.spread)
 
     def after(self, earlier: Coordinates, variables: Tensor) -> GivenPixels:
         with torch.no_grad():
@@ -42,6 +44,21 @@ class Pixels(Successor, _InBox):
     def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
         noise = torch.randn(restarts, num_examples, *shape, generator=generator)
         return (self.mean + self.spread * noise).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class Entries(_InBox):
+    """The entries of inputs that are no images, each as its share of the way from its least value to its greatest."""
+
+    space: InputSpace
+    mean: float
+    spread: float
+
+    def start(self, restarts: int, num_examples: int, shape: Shape, *, generator: Generator) -> Tensor:
+        return Pixels(self.mean, self.spread).start(restarts, num_examples, shape, generator=generator)
+
+    def decode(self, variables: Tensor) -> Tensor:
+        return self.space.lift(variables)
 
 
 @dataclass(frozen=True, eq=False)

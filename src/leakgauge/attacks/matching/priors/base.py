@@ -1,4 +1,4 @@
-"""What the attacker believes of images before seeing an update: one penalty per restart."""
+"""What the attacker believes of inputs before seeing an update: one penalty per restart."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.space import InputSpace
 
 
 class Prior(ABC):
-    """Maps images ``restarts n c h w`` to one penalty per restart."""
+    """Maps inputs, ``restarts n`` of them, to one penalty per restart."""
+
+    @property
+    def serves(self) -> type[InputSpace]:
+        """The spaces whose inputs it can judge."""
+        return InputSpace
 
     @abstractmethod
     def __call__(self, images: Tensor) -> Tensor: ...

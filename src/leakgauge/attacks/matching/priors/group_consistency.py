@@ -9,6 +9,7 @@ from torch.linalg import vector_norm
 
 from leakgauge.attacks.matching.priors.base import Prior
 from leakgauge.attacks.matching.priors.registration import register
+from leakgauge.space import ImageSpace, InputSpace
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,10 @@ class GroupConsistency(Prior):
     weight: float = 0.1
     registered: bool = True
     after: float = 0.25
+
+    @property
+    def serves(self) -> type[InputSpace]:
+        return ImageSpace
 
     def __call__(self, images: Tensor) -> Tensor:
         seen = images.detach()

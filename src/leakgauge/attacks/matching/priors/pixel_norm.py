@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from leakgauge.attacks.matching.priors.base import Prior
+from leakgauge.space import ImageSpace, InputSpace
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,10 @@ class PixelNorm(Prior):
 
     weight: float = 1e-4
     centre: float = 0.5
+
+    @property
+    def serves(self) -> type[InputSpace]:
+        return ImageSpace
 
     def __call__(self, images: Tensor) -> Tensor:
         return self.weight * (images - self.centre).square().flatten(1).mean(dim=1)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from leakgauge.attacks.matching.priors.base import Absent, Prior
 from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.space import require
 
 
 @dataclass(frozen=True)
@@ -34,4 +35,5 @@ def side_by_side(priors: tuple[Prior, ...]) -> Prior:
 
 def bind_all(prior: Prior, observations: Sequence[UpdateObservation]) -> Prior:
     """The prior for rows that belong to these observations in turn, equally many to each."""
+    require(observations[0].space, prior.serves, prior)
     return side_by_side(tuple(prior.bind(observation) for observation in observations))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from leakgauge.attacks.matching.priors.base import Prior
 from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.space import InputSpace
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,10 @@ class Starting(Prior):
 
     prior: Prior
     after: float
+
+    @property
+    def serves(self) -> type[InputSpace]:
+        return self.prior.serves
 
     def __call__(self, images: Tensor) -> Tensor:
         return self.prior(images)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from leakgauge.attacks.matching.priors.base import Prior
 from leakgauge.protocol.encoding import CENTRE
+from leakgauge.space import ImageSpace, InputSpace
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,10 @@ class TotalVariation(Prior):
 
     weight: float = 1e-3
     smoothing: float = 1e-6
+
+    @property
+    def serves(self) -> type[InputSpace]:
+        return ImageSpace
 
     def __call__(self, images: Tensor) -> Tensor:
         across = images[..., :-1, 1:] - images[..., :-1, :-1]
@@ -33,6 +38,10 @@ class AnisotropicTotalVariation(Prior):
 
     weight: float = 1e-2
 
+    @property
+    def serves(self) -> type[InputSpace]:
+        return ImageSpace
+
     def __call__(self, images: Tensor) -> Tensor:
         across = (images[..., 1:] - images[..., :-1]).abs()
         down = (images[..., 1:, :] - images[..., :-1, :]).abs()
@@ -45,6 +54,10 @@ class SignedTotalVariation(Prior):
 
     weight: float = 1e-3
     smoothing: float = 1e-6
+
+    @property
+    def serves(self) -> type[InputSpace]:
+        return ImageSpace
 
     def __call__(self, images: Tensor) -> Tensor:
         return TotalVariation(self.weight, self.smoothing)((images - CENTRE).abs())

@@ -17,6 +17,7 @@ from leakgauge.factories import cause, import_factory
 from leakgauge.files import read_tensors
 from leakgauge.generative import DCGAN, read_generator
 from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.space import ImageSpace, require
 from leakgauge.types import Shape
 
 
@@ -130,6 +131,7 @@ class GeneratorLatent(Parametrisation):
     generator: TrainedGenerator = TrainedGenerator()
 
     def bind(self, observation: UpdateObservation, num_examples: int) -> LatentsOfOne:
+        require(observation.space, ImageSpace, self)
         del num_examples
         like = next(iter(observation.state.params.values()))
         return LatentsOfOne(self.generator.load(observation.space.shape, like))

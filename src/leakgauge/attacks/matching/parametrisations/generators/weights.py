@@ -15,6 +15,7 @@ from leakgauge.attacks.matching.parametrisations.generators.untrained import For
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace, require
 from leakgauge.types import Shape
 
 
@@ -52,6 +53,7 @@ class GeneratorWeights(Parametrisation):
             )
 
     def bind(self, observation: UpdateObservation, num_examples: int) -> WeightsOfOne:
+        require(observation.space, ImageSpace, self)
         shape = observation.space.shape
         if isinstance(self.width, str):
             network = self.network.widen_beyond(WIDTH_RULES[self.width](observation, num_examples), shape)

@@ -1,0 +1,117 @@
+"""Rows of tables: two that are embedded in scikit-learn, and a user's own."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from leakgauge.data.datasets import Dataset, split_every_fifth
+from leakgauge.data.files import find_required, require_root
+from leakgauge.errors import InvalidFile
+from leakgauge.space import Categorical, Column, Continuous, TableSpace
+from leakgauge.types import Batch
+
+
+@dataclass(frozen=True)
+class BreastCancer:
+    """569 tumours in 30 measurements of their cells, malignant or benign [Street et al., 1993], of scikit-learn."""
+
+    def __call__(self, root: Path | None = None) -> Dataset:
+        del root  # embedded
+        # Imported here because it takes over a second, which every other data source would pay.
+        from sklearn.datasets import load_breast_cancer
+
+        data = load_breast_cancer()
+        rows = torch.from_numpy(data.data).float()
+        space = TableSpace.of(rows, tuple(map(str, data.feature_names)))
+        return _dataset("breast_cancer", rows, torch.from_numpy(data.target).long(), data.target_names, space)
+
+
+@dataclass(frozen=True)
+class Diabetes:
+    """442 patients in ten columns [Efron et al., 2004], of scikit-learn, in the units they were measured in.
+
+    What the table holds of each is a number, the progression after a year. The classes are made of it: above the
+    median, or not. Sex is a category, of which the source says no more than 1 and 2.
+    """
+
+    def __call__(self, root: Path | None = None) -> Dataset:
+        del root  # embedded
+        from sklearn.datasets import load_diabetes
+
+        data = load_diabetes(scaled=False)
+        columns = dict(zip(data.feature_names, torch.from_numpy(data.data).float().T, strict=True))
+        texts = {name: [f"{value:g}" for value in column.tolist()] for name, column in columns.items()}
+        rows, space = encode_columns(texts, categorical=("sex",))
+        progression = torch.from_numpy(data.target)
+        labels = (progression > progression.median()).long()
+        return _dataset("diabetes", rows, labels, ("at or below the median", "above the median"), space)
+
+
+@dataclass(frozen=True)
+class Csv:
+    """A ``.csv`` file below the data root with a header; ``label`` is the column of the classes.
+
+    A column of numbers alone is continuous over the range that it has there, any other one categorical. The first row
+    of each class and every fifth after it are the test split.
+    """
+
+    file: str
+    label: str
+
+    def __call__(self, root: Path | None) -> Dataset:
+        root = require_root(root, source=self, needs=f"the file {self.file!r}")
+        path = find_required((self.file,), folders=(root,))
+        try:
+            with path.open(newline="", encoding="utf-8") as file:
+                header, *lines = csv.reader(file)
+        except (ValueError, csv.Error) as error:  # no line at all, or no text
+            raise InvalidFile(f"{path} is no table of comma-separated values; save it with a header.") from error
+        if self.label not in header or len(set(header)) != len(header) or len(header) < 2 or not lines:
+            raise InvalidFile(
+                f"{path} needs a header of different names, {self.label!r} among them, and a row below it; correct it."
+            )
+        if uneven := [number for number, line in enumerate(lines, start=2) if len(line) != len(header)]:
+            raise InvalidFile(f"Line {uneven[0]} of {path} lacks some of the {len(header)} columns; correct it.")
+        columns = dict(zip(header, map(list, zip(*lines)), strict=True))
+        classes = columns.pop(self.label)
+        names = sorted(set(classes))
+        labels = torch.tensor([names.index(one) for one in classes])
+        rows, space = encode_columns(columns)
+        return _dataset(path.stem, rows, labels, names, space)
+
+
+def encode_columns(texts: dict[str, list[str]], categorical: tuple[str, ...] = ()) -> tuple[Tensor, TableSpace]:
+    """The rows as a model takes them, and their space; a column of numbers is continuous unless said otherwise."""
+    columns: list[Column] = []
+    blocks: list[Tensor] = []
+    for name, values in texts.items():
+        numbers = None if name in categorical else _numbers(values)
+        if numbers is not None and len(set(values)) > 1:
+            columns.append(Continuous(name, float(numbers.min()), float(numbers.max())))
+            blocks.append(numbers[:, None])
+        else:
+            categories = sorted(set(values))
+            # A column that never changes has a category that never occurs.
+            columns.append(Categorical(name, (*categories, "any other") if len(categories) == 1 else tuple(categories)))
+            chosen = torch.tensor([categories.index(value) for value in values])
+            blocks.append(torch.nn.functional.one_hot(chosen, columns[-1].width).float())
+    return torch.cat(blocks, dim=1), TableSpace(tuple(columns))
+
+
+def _numbers(values: list[str]) -> Tensor | None:
+    try:
+        found = torch.tensor([float(value) for value in values])
+    except ValueError:
+        return None
+    return found if bool(found.isfinite().all()) else None
+
+
+def _dataset(name: str, rows: Tensor, labels: Tensor, class_names: Iterable[object], space: TableSpace) -> Dataset:
+    train, test = split_every_fifth(Batch(rows, labels))
+    return Dataset(name, train, test, tuple(map(str, class_names)), space=space)

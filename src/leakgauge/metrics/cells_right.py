@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from leakgauge.errors import InvalidCase
+from leakgauge.metrics.alignment import Comparison
+from leakgauge.metrics.base import Kind, Metric
+from leakgauge.space import Column, Continuous, TableSpace
+
+
+@final
+@dataclass(frozen=True)
+class CellsRight(Metric):
+    """The share of a row's cells that came back right: a number within ``tolerance`` of its column's range, a category
+    if it is the same.
+
+    >>> space = TableSpace((Continuous("age", 0, 100), Continuous("height", 0, 2)))
+    >>> rows = torch.tensor([[40.0, 1.8]])
+    >>> CellsRight()(Comparison(rows, rows + torch.tensor([[0.9, 0.1]]), None, torch.zeros(1), None, space=space))
+    tensor([0.5000], dtype=torch.float64)
+    """
+
+    tolerance: float = 0.01
+
+    name: ClassVar[str] = "cells_right"
+    title: ClassVar[str] = "Cells right"
+    heading: ClassVar[str] = "cells\nright"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    exact: ClassVar[float] = 1.0
+    serves: ClassVar[Kind] = Kind.ROWS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tolerance < 1:
+            raise InvalidCase(f"CellsRight needs a tolerance of at least 0 and below 1, got {self.tolerance}.")
+
+    def __call__(self, comparison: Comparison) -> Tensor:
+        space = comparison.space
+        if not isinstance(space, TableSpace):
+            raise InvalidCase(f"CellsRight compares rows of a table, and these are {space.kinds}; leave it out.")
+        originals, found = (space.blocks(one.double()) for one in (comparison.originals, comparison.reconstructions))
+        right = [self._right(*parts) for parts in zip(space.columns, originals, found, strict=True)]
+        return torch.where(comparison.measured, torch.stack(right, dim=1).double().mean(dim=1), torch.nan)
+
+    def _right(self, column: Column, original: Tensor, found: Tensor) -> Tensor:
+        if isinstance(column, Continuous):
+            return (original - found).abs().amax(dim=1) <= self.tolerance * (column.high - column.low)
+        return original.argmax(dim=1) == found.argmax(dim=1)
