@@ -387,6 +387,7 @@ def test_a_digest_takes_every_type_and_tells_shapes_types_and_order_apart(dtype:
 class Unable(Metric):
     """A metric that lacks what it needs to measure."""
 
+    serves = Kind.IMAGES
     lacks = "its weights"
 
     def __call__(self, comparison: Comparison) -> Tensor:

@@ -50,7 +50,7 @@ def audit(
     batch: Batch | tuple[Tensor, Tensor] | None = None,
     *,
     defences: Sequence[str | Defence] = DEFAULT_DEFENCES,
-    attacks: Sequence[str | Attack] = (),
+    attacks: Sequence[str | Attack] | None = None,
     local_update: LocalUpdate = FedSGD(),
     threat_model: str | ThreatModel = "informed",
     mode: Mode = "eval",
@@ -85,7 +85,7 @@ def audit(
     work = chosen_budget(budget)
     named_attacks = dict(
         (spec, build_attack(spec, work)) if isinstance(spec, str) else (repr(made := budgeted(spec, work)), made)
-        for spec in attacks or default_attacks(space)
+        for spec in (default_attacks(space) if attacks is None else attacks)
     )
     named_defences = dict(
         (spec, build_defence(spec)) if isinstance(spec, str) else (spell_defence(spec), spec) for spec in defences

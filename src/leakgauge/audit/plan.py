@@ -48,7 +48,7 @@ class Plan:
     batch_size: int = 4
     rounds: int = 1
     defences: tuple[str, ...] = DEFAULT_DEFENCES
-    attacks: tuple[str, ...] = ()
+    attacks: tuple[str, ...] | None = None
     threat_model: str = "informed"
     budget: str | None = None
     steps: int | None = None
@@ -85,13 +85,14 @@ class Prepared:
 
 def prepare(plan: Plan, progress: Progress = silent) -> Prepared:
     """Load the data, build and train the model, draw the victims. All bad input shows here, before any attack runs."""
-    attacks = {text: build_attack(text, plan.work()) for text in plan.attacks}
+    attacks = {text: build_attack(text, plan.work()) for text in plan.attacks or ()}
     defences = {text: build_defence(text) for text in plan.defences}
     threat_model = named_threat_model(plan.threat_model)
     local_update = build(LOCAL_UPDATES, plan.local_update, kind="local update")
     metrics = standard_metrics(plan.weights)
     dataset = build_dataset(plan.dataset, plan.data_root)
-    attacks = attacks or {text: build_attack(text, plan.work()) for text in default_attacks(dataset.space)}
+    if plan.attacks is None:
+        attacks = {text: build_attack(text, plan.work()) for text in default_attacks(dataset.space)}
     victims = _victims(dataset, plan)
     model = victim_model(
         plan.model, dataset, seed=plan.seed, state=plan.state, steps=plan.train_steps, progress=progress
