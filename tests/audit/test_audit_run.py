@@ -31,7 +31,7 @@ from leakgauge.catalogue import standard_metrics
 from leakgauge.config import build_defence
 from leakgauge.errors import InvalidCase, MissingKnowledge, UnsupportedModel
 from leakgauge.fingerprint import digest
-from leakgauge.metrics import PSNR, SSIM, Comparison, Identification, LabelRecall, Metric
+from leakgauge.metrics import PSNR, SSIM, Comparison, Identification, Kind, LabelRecall, Metric
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol import Federation, learner_and_state
 from leakgauge.report.progress import case_progress

@@ -43,8 +43,8 @@ class Record:
 
     ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known;
     ``label_guess`` holds the expected scores of labels that are guessed. ``code`` is the fingerprint of the source that
-    made the record, empty where that was not yet noted; ``space`` is what the model takes, None for images of the size that they
-    have."""
+    made the record, empty where that was not yet noted; ``space`` is what the model takes, None for images of the size
+    that they have."""
 
     key: str
     round: int
