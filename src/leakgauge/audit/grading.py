@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,12 @@ import torch
 from torch import Tensor
 
 from leakgauge.data import read_images
-from leakgauge.encodings.challenge import SECRET
+from leakgauge.encodings.challenge import read_secret
 from leakgauge.errors import InvalidFile
-from leakgauge.files import read_tensors
 from leakgauge.metrics import PSNR, SSIM, Comparison, Identification, align
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.structural_similarity import similarity, windows
 from leakgauge.types import Batch, Outcome, Reconstruction
-
-Step = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,6 @@ class Grade:
     submitted: int
     decoys: int
     chance: float
-
-    @property
-    def decoys_given(self) -> bool:
-        """Whether images were told from a crowd of others, and not from each other."""
-        return not math.isnan(self.chance)
 
     def to_dict(self) -> dict[str, Any]:
         """Means over the private images; what was not submitted counts as not identified, and is in no other mean."""
@@ -67,14 +60,10 @@ def grade(
     secret_folder: Path,
     *,
     decoys: Tensor | None = None,
-    progress: Step = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Grade:
     """Grade recovered images; without ``decoys`` an image is identified among the private ones."""
-    tensors, _ = read_tensors(secret_folder / SECRET)
-    if not {"images", "labels"} <= set(tensors):
-        raise InvalidFile(f"{secret_folder / SECRET} is no secret of a challenge; make the challenge again.")
-    truth = Batch(tensors["images"], tensors["labels"])
-    images = read_images(submission)
+    truth, images = read_secret(secret_folder)[0], read_images(submission)
     if images.shape[1:] != truth.inputs.shape[1:]:
         raise InvalidFile(
             f"{submission} holds images {tuple(images.shape[1:])}, but the private ones are "
@@ -116,11 +105,11 @@ def _identified(matched: Comparison) -> tuple[Tensor, float]:
     return torch.cat(scores), float("nan")
 
 
-def _best_ssim(truth: Batch, images: Tensor, progress: Step) -> Tensor:
+def _best_ssim(truth: Batch, images: Tensor, progress: Progress) -> Tensor:
     originals, submitted, best = windows(truth.inputs.double()), windows(images.double()), []
     for row in range(len(truth)):
         best.append(similarity(originals.part(row, row + 1), submitted).max())
-        progress(row + 1, len(truth))
+        progress(Tick(row + 1, (row + 1) / len(truth), math.nan))
     return torch.stack(best)
 
 

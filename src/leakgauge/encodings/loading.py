@@ -42,7 +42,7 @@ class EpochKeys(Sampler[BatchKey]):
     def __iter__(self) -> Iterator[BatchKey]:
         mixing = self.scheme.draw(self.num_private, self.num_public, keys=self.keys)
         for rows in self.keys.uniform(self.num_private).argsort().split(self.batch_size):
-            yield BatchKey(Mixing(mixing.coefficients[rows], mixing.indices[rows], mixing.signed), self.keys.fork())
+            yield BatchKey(mixing.rows(rows), self.keys.fork())
 
 
 @dataclass(frozen=True)

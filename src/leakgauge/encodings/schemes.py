@@ -171,12 +171,9 @@ def encrypt(
 def shuffled(encoded: EncodedSet, secret: Secret, *, keys: KeySource) -> tuple[EncodedSet, Secret]:
     """The encodings in random order, since the order of `encrypt` says which image comes first in each."""
     order = keys.uniform(len(encoded)).argsort()
-    mixing = secret.mixing._replace(
-        coefficients=secret.mixing.coefficients[order], indices=secret.mixing.indices[order]
-    )
     device = encoded.images.device
     images, labels, flipped = (x[order.to(device)] for x in (encoded.images, encoded.labels, secret.flipped))
-    return EncodedSet(images, labels), Secret(mixing, flipped)
+    return EncodedSet(images, labels), Secret(secret.mixing.rows(order), flipped)
 
 
 def apply(
@@ -184,18 +181,18 @@ def apply(
 ) -> tuple[EncodedSet, Secret]:
     """Mix as drawn, then mask; the images were checked before."""
     own, count = scheme.private_per_encoding, len(private)
-    weights, indices = mixing.coefficients.to(private.inputs), mixing.indices.to(private.inputs.device)
-    sources = [(private.inputs, Mixing(weights[:, :own], indices[:, :own]))]
+    drawn = Mixing(mixing.coefficients.to(private.inputs), mixing.indices.to(private.inputs.device))
+    sources = [(private.inputs, drawn.columns(slice(own)))]
     if public is not None and scheme.public_per_encoding:
-        sources.append((public.to(private.inputs), Mixing(weights[:, own:], indices[:, own:] - count)))
-    images = private.inputs.new_empty(len(indices), *private.inputs.shape[1:])
+        added = drawn.columns(slice(own, None))
+        sources.append((public.to(private.inputs), added._replace(indices=added.indices - count)))
+    images = private.inputs.new_empty(len(drawn.indices), *private.inputs.shape[1:])
     flipped = keys.flips(*images.shape) if scheme.signed else torch.zeros(images.shape, dtype=torch.bool)
     flipped = flipped.to(images.device)
     step = max(1, _BLOCK // private.inputs[0].numel())
     for start in range(0, len(images), step):
         rows = slice(start, start + step)
-        parts = (mix_rows(values, Mixing(by.coefficients[rows], by.indices[rows])) for values, by in sources)
-        mixture = reduce(Tensor.add_, parts)
+        mixture = reduce(Tensor.add_, (mix_rows(values, by.rows(rows)) for values, by in sources))
         # |1 - x| is the flipped pixel and |0 - x| the other, as pixels lie in [0, 1].
         torch.sub(flipped[rows].to(mixture), mixture.clamp_(0, 2 * CENTRE), out=images[rows]).abs_()
     labels = mix_rows(class_weights(private.labels, classes).to(images), sources[0][1])

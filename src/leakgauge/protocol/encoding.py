@@ -38,6 +38,14 @@ class Mixing(NamedTuple):
         """How many private images there are to tell apart: those of the batch, and others as far as they occur."""
         return max(num_examples, int(self.indices.max()) + 1)
 
+    def rows(self, chosen: Tensor | slice) -> Mixing:
+        """The mixing of some of the encodings."""
+        return Mixing(self.coefficients[chosen], self.indices[chosen], self.signed)
+
+    def columns(self, chosen: slice) -> Mixing:
+        """The part that some of the images have in every encoding."""
+        return Mixing(self.coefficients[:, chosen], self.indices[:, chosen], self.signed)
+
     def mix(self, values: Tensor) -> Tensor:
         """The same mixture of anything there is one of for each private image."""
         return torch.tensordot(self.matrix(len(values)).to(values), values, dims=1)

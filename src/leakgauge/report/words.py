@@ -160,13 +160,13 @@ def unrelated(result: AuditResult) -> str:
 def _of_encodings(rows: Sequence[Finding]) -> list[str]:
     sentences = []
     for row in rows:
+        named = row.measured(PublicFound.name)
         part = "part of their data: " if row.verdict is Verdict.LEAKS_PARTLY else ""
+        what = share(row, of="private image") if named is None else f"the private part of {share(row, of='encoding')}"
         sentences.append(
-            f"These encodings gave away {part}{share(row, of='private image')}."
-            if row.verdict.leaks
-            else "No leak was found in these encodings."
+            f"These encodings gave away {part}{what}." if row.verdict.leaks else "No leak was found in these encodings."
         )
-        if (named := row.measured(PublicFound.name)) is not None:
+        if named is not None:
             null = f" (null {100 * named.null.mean:.0f} %)" if named.null.count else ""
             sentences.append(f"The attack named {100 * named.attack.mean:.0f} % of the public images in them{null}.")
     return sentences

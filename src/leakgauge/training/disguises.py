@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import Scheme, apply, check_images, class_weights
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.encoding import CENTRE, Mixing
+from leakgauge.protocol.encoding import CENTRE
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.round import DefenceFunction
 from leakgauge.randomness import seeded
@@ -60,8 +60,7 @@ class Encrypted:
         drawn = self.scheme.draw(len(data), 0 if public is None else len(public), keys=SeededKeys(generator))
 
         def encoded(rows: Tensor, masks: Generator) -> Batch:
-            of = rows.cpu()
-            part = Mixing(drawn.coefficients[of], drawn.indices[of], drawn.signed)
+            part = drawn.rows(rows.cpu())
             found, _ = apply(self.scheme, part, weighted, classes=classes, public=public, keys=SeededKeys(masks))
             return Batch(found.images, found.labels)
 

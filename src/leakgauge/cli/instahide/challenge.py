@@ -14,11 +14,11 @@ from leakgauge.cli.instahide.common import (
     SchemeOption,
     SeedOption,
     SplitOption,
-    counting,
     images_of,
     keys_of,
     rounded,
     scheme_of,
+    ticking,
 )
 from leakgauge.cli.options import JsonFlag
 from leakgauge.cli.output import print_rows
@@ -53,7 +53,7 @@ def challenge(
         raise InvalidCase("A challenge is either made or graded; give one of --make and --score.")
     if score is not None:
         crowd = None if decoys is None else read_images(decoys)
-        with counting("grading") as progress:
+        with ticking("grading") as progress:
             row = grade(score, secret, decoys=crowd, progress=progress).to_dict()
         print_rows([row if as_json else rounded(row)], "instahide challenge", as_json, None)
         return

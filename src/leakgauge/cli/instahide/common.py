@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from leakgauge.encodings import KeySource, Scheme
-    from leakgauge.progress import Progress as AttackProgress
-    from leakgauge.progress import Tick
+    from leakgauge.progress import Progress, Tick
     from leakgauge.types import Batch
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="photos, digits, cifar10, npz:file='x.npz', ...")]
@@ -47,19 +46,13 @@ def images_of(dataset: str, root: Path | None, split: str) -> tuple[Batch, int]:
     return batch, found.num_classes
 
 
-def scheme_named(text: str) -> Scheme:
-    from leakgauge.catalogue import SCHEMES
-    from leakgauge.config import build
-
-    scheme: Scheme = build(SCHEMES, text, kind="scheme")
-    return scheme
-
-
 def scheme_of(text: str, public: Path | None) -> tuple[Scheme, Tensor | None]:
     """The scheme, and the public images if it mixes any."""
+    from leakgauge.catalogue import SCHEMES
+    from leakgauge.config import build
     from leakgauge.encodings.public_patches import read_public
 
-    scheme = scheme_named(text)
+    scheme: Scheme = build(SCHEMES, text, kind="scheme")
     if scheme.public_per_encoding and public is None:
         raise InvalidCase(f"The scheme {text!r} mixes in public images; name their file with --public.")
     if not scheme.public_per_encoding and public is not None:
@@ -79,23 +72,7 @@ def keys_of(seed: int | None) -> KeySource:
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr for work that comes in equal pieces."""
-    from rich.progress import TimeRemainingColumn
-
-    from leakgauge.report.progress import progress_bar
-
-    with progress_bar(stderr(), TimeRemainingColumn(compact=True)) as bar:
-        task = bar.add_task(what, total=None, detail="")
-
-        def step(done: int, total: int) -> None:
-            bar.update(task, total=total, completed=done, detail=f"{done} of {total}")
-
-        yield step
-
-
-@contextmanager
-def ticking(what: str) -> Iterator[AttackProgress]:
+def ticking(what: str) -> Iterator[Progress]:
     """A bar on stderr for an attack, with the time left."""
     import time
 

@@ -6,15 +6,19 @@ import pytest
 import torch
 
 from encodings_support import area, fields
+from leakgauge.attacks.encodings.algebra.whitening import Pixels, Whitened
 from leakgauge.attacks.encodings.clustering.clusters import balanced, groups_by_class, grown, spectral
 from leakgauge.attacks.encodings.clustering.counting import counts_from_labels, private_from_labels
-from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity, published, whitened
+from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
+from leakgauge.attacks.encodings.views import Magnitudes, Squares
 from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.errors import MissingKnowledge
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
+# The plain cosine of |E|, and E^2 whitened by the covariance of encodings of auxiliary images.
+PUBLISHED, WHITENED = PairSimilarity(Magnitudes(), Pixels()), PairSimilarity(Squares(), Whitened())
 BLOCKS = torch.block_diag(torch.ones(6, 6), torch.ones(6, 6), torch.ones(6, 6)) + 0.05
 
 
@@ -70,7 +74,7 @@ def test_pairs_that_share_an_image_score_higher_and_more_so_high_passed_than_as_
     shared = (mixing @ mixing.T) > 0
     apart = ~torch.eye(len(mixing), dtype=torch.bool)
     areas = []
-    for similarity in (PairSimilarity(), whitened(), published()):
+    for similarity in (PairSimilarity(), WHITENED, PUBLISHED):
         scores = similarity(observation, generator=seeded(1))
         areas.append(area(scores[shared & apart], scores[~shared]))
     assert min(areas[:2]) > 0.75
@@ -80,4 +84,4 @@ def test_pairs_that_share_an_image_score_higher_and_more_so_high_passed_than_as_
 def test_whitened_pairs_ask_for_auxiliary_images() -> None:
     observation = EncodingObservation(EncodedSet(torch.rand(4, 1, 4, 4), torch.rand(4, 2)), 2, 2)
     with pytest.raises(MissingKnowledge, match="auxiliary"):
-        whitened()(observation, generator=seeded(0))
+        WHITENED(observation, generator=seeded(0))

@@ -137,31 +137,6 @@ class Whitened:
         return lambda shown: whiten(centred(shown).flatten(1))
 
 
-@dataclass(frozen=True)
-class PrincipalComponents:
-    """Whitening restricted to the ``components`` directions of largest variance."""
-
-    components: int = 1000
-    ridge: float = 4e-3
-
-    def __post_init__(self) -> None:
-        _check_ridge(self.ridge)
-        if self.components < 1:
-            raise InvalidCase(f"PrincipalComponents(components=...) must be at least 1, got {self.components}.")
-
-    def fit(self, images: Tensor) -> FeatureMap:
-        rows = centred(images).flatten(1)
-        mean = rows.mean(dim=0)
-        deviations = rows - mean
-        variances, directions = torch.linalg.eigh(deviations.mT @ deviations / len(rows))
-        regular = variances.clamp(min=0) + self.ridge * variances.mean()
-        kept = slice(-min(self.components, len(variances)), None)
-        if not bool((regular[kept] > 0).all()):
-            raise InvalidCase("Some kept components have no variance; lower `components` or raise `ridge`.")
-        matrix = directions[:, kept] / regular[kept].sqrt()
-        return lambda shown: (centred(shown).flatten(1) - mean) @ matrix
-
-
 def _normalised(images: Tensor) -> Tensor:
     rows = centred(images).flatten(1)
     return unit(rows - rows.mean(dim=1, keepdim=True))

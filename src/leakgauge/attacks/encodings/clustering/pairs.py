@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from torch import Generator, Tensor
 
-from leakgauge.attacks.encodings.algebra.whitening import Features, HighPass, Pixels, Whitened, unit
+from leakgauge.attacks.encodings.algebra.whitening import Features, HighPass, Whitened, unit
 from leakgauge.attacks.encodings.synthetic import mixtures
-from leakgauge.attacks.encodings.views import Magnitudes, Squares, View
+from leakgauge.attacks.encodings.views import Squares, View
 from leakgauge.errors import MissingKnowledge
 from leakgauge.protocol.encoded_set import EncodingObservation
 
@@ -42,13 +42,3 @@ class PairSimilarity:
             )
         mixed = mixtures(observation.auxiliary, observation.k, _SYNTHETIC, generator=generator)
         return self.view.encodings(mixed.images)
-
-
-def published() -> PairSimilarity:
-    """The plain cosine of |E|: what a comparison of encodings sees without a trained network."""
-    return PairSimilarity(Magnitudes(), Pixels())
-
-
-def whitened(ridge: float = 4e-3) -> PairSimilarity:
-    """E^2 whitened by the covariance of encodings of auxiliary images."""
-    return PairSimilarity(Squares(), Whitened(ridge))
