@@ -62,9 +62,9 @@ def test_every_defence_has_its_utility_and_every_cell_its_null(whole: Tradeoff) 
         assert row.accuracy is not None
         assert row.accuracy.count == 359
         for cell in row.cells.values():
-            assert cell.spreads["psnr"].seen.count == 2
-            assert cell.spreads["psnr"].null.count == 2
-    assert not whole["none"].cells[Condition("strongest", 1)].spreads["lpips_vgg"].measured
+            assert cell.measurements["psnr"].attack.count == 2
+            assert cell.measurements["psnr"].null.count == 2
+    assert not whole["none"].cells[Condition("strongest", 1)].measurements["lpips_vgg"].measured
 
 
 def test_each_cell_shows_the_leakiest_attack(tmp_path: Path) -> None:
@@ -72,15 +72,15 @@ def test_each_cell_shows_the_leakiest_attack(tmp_path: Path) -> None:
     (cell,) = tradeoff(words, tmp_path).rows[0].cells.values()
     # One image of a model whose first layer is linear is read off exactly, and nothing leaks more.
     assert cell.attack == "linear_layer"
-    assert cell.spreads["identification"].seen.mean == 1.0
-    assert cell.spreads["psnr"].seen.mean > 60
+    assert cell.measurements["identification"].attack.mean == 1.0
+    assert cell.measurements["psnr"].attack.mean > 60
 
 
 def test_a_batch_too_small_to_mix_is_measured_as_an_encoding_that_mixes_in_other_images(whole: Tradeoff) -> None:
     mixed = whole["mixup:k=2"]
     assert not mixed.refused
     assert {condition.batch_size for condition in mixed.cells} == {1, 2}
-    assert mixed.cells[Condition("strongest", 1)].spreads["psnr"].seen.count == 2
+    assert mixed.cells[Condition("strongest", 1)].measurements["psnr"].attack.count == 2
     assert whole.within(mixed) is not None
 
 

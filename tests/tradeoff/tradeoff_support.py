@@ -14,7 +14,7 @@ from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import LPIPSVGG, PSNR, Identification, LPIPSAlex, Metric, Summary, summarise
 from leakgauge.protocol import learner_and_state
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
-from leakgauge.tradeoff.result import Cell, Spread, Tradeoff, TradeoffRow
+from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow
 from leakgauge.training.run import Quartiles, Trained, TrainingPlan
 
 STRONG, REAL, UNAWARE = Condition("strongest", 1), Condition("honest_but_curious", 1), Condition("unaware", 1, True)
@@ -47,17 +47,17 @@ def cell(identified: int | None, psnr: float = 12.0, images: int = 8) -> Cell:
     scores[: identified or 0] = 1.0
     seen = summarise(scores if identified is not None else scores[:0], Identification())
     null = summarise(torch.zeros(images), Identification())
-    spreads = {
-        "identification": Spread(Measurement(Identification(), seen, null), float(scores.std())),
-        "psnr": _spread(PSNR(), psnr),
-        "lpips_vgg": _spread(LPIPSVGG(), 1 - psnr / 40),
-        "lpips_alex": Spread(Measurement(LPIPSAlex(), _nothing(), _nothing()), math.nan),
+    measurements = {
+        "identification": Measurement(Identification(), seen, null),
+        "psnr": _measurement(PSNR(), psnr),
+        "lpips_vgg": _measurement(LPIPSVGG(), 1 - psnr / 40),
+        "lpips_alex": Measurement(LPIPSAlex(), _nothing(), _nothing()),
     }
     # Images differ among themselves by far more than the rows of a table do on one of them.
     single = {"psnr": tuple(psnr + 3 * (n % 2) + 0.5 * math.sin(997 * n * psnr) for n in range(images))}
     if identified is not None:
         single["identification"] = tuple(scores.tolist())
-    return Cell("quasi_newton", Verdict.LEAKS if identified else Verdict.NO_LEAK_FOUND, spreads, 1.5, single)
+    return Cell("quasi_newton", Verdict.LEAKS if identified else Verdict.NO_LEAK_FOUND, measurements, 1.5, single)
 
 
 def row(
@@ -80,9 +80,9 @@ def table_of(*rows: TradeoffRow, limit: Mapping[str, float] | None = None, compl
     return Tradeoff(rows, (STRONG, REAL, UNAWARE), limits, words, complete)
 
 
-def _spread(metric: Metric, value: float) -> Spread:
-    seen = Summary(value, value + (3 if metric.higher_is_leakier else -0.1), value - 1, value + 1, 8)
-    return Spread(Measurement(metric, seen, Summary(9.5, 11.0, 9.0, 10.0, 8)), 1.25)
+def _measurement(metric: Metric, value: float) -> Measurement:
+    seen = Summary(value, value + (3 if metric.higher_is_leakier else -0.1), value - 1, value + 1, 8, 1.25)
+    return Measurement(metric, seen, Summary(9.5, 11.0, 9.0, 10.0, 8))
 
 
 def _nothing() -> Summary:

@@ -40,6 +40,26 @@ class Measurement:
     def measured(self) -> bool:
         return self.attack.count > 0
 
+    @property
+    def leakage(self) -> float:
+        """The mean with the sign that makes more leakier."""
+        return self.metric.leakage(self.attack.mean)
+
+    def to_dict(self) -> dict[str, Any]:
+        seen, null = self.attack, self.null
+        return {
+            "measured": self.measured,
+            "mean": finite(seen.mean),
+            "worst": finite(seen.worst),
+            "std": finite(seen.deviation),
+            "interval": [finite(seen.low), finite(seen.high)],
+            "count": seen.count,
+            "null": {"mean": finite(null.mean), "interval": [finite(null.low), finite(null.high)], "count": null.count},
+            "guess": finite(self.guess),
+            "higher_is_leakier": self.metric.higher_is_leakier,
+            "unit": self.metric.unit,
+        }
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -99,7 +119,7 @@ class Finding:
             "rounds": self.rounds,
             "victims": self.victims,
             "crowd": self.records[0].crowd,
-            "metrics": {name: _measurement(value) for name, value in self.measurements.items()},
+            "metrics": {name: one.to_dict() for name, one in self.measurements.items()},
             "labels": [_label_counts(record) for record in self.records] if self.restored_labels else [],
             "labels_leak": self.labels_leak,
             "verdict": self.verdict.value,
@@ -155,7 +175,7 @@ class AuditResult:
                     )
             for row, measurement in judged:
                 mean = measurement.attack.mean
-                if measurement.metric.leakage(mean) > measurement.metric.leakage(limit):
+                if measurement.leakage > measurement.metric.leakage(limit):
                     exceeded.append(
                         f"{row.defence}: {name} is {mean:.3g}, the limit is {limit:g} (attack {row.attack})"
                     )
@@ -250,24 +270,6 @@ def _over(records: Sequence[Record], metric: Metric) -> Summary:
 def _rank(row: Finding) -> tuple[float, ...]:
     def leak(name: str) -> float:
         measurement = row.measurements.get(name)
-        return -measurement.attack.mean if measurement is not None and measurement.measured else math.inf
+        return -measurement.leakage if measurement is not None and measurement.measured else math.inf
 
     return list(Verdict).index(row.verdict), leak(Identification.name), leak(PSNR.name), leak(LabelRecall.name)
-
-
-def _measurement(value: Measurement) -> dict[str, Any]:
-    return {
-        "measured": value.measured,
-        "mean": finite(value.attack.mean),
-        "worst": finite(value.attack.worst),
-        "interval": [finite(value.attack.low), finite(value.attack.high)],
-        "count": value.attack.count,
-        "null": {
-            "mean": finite(value.null.mean),
-            "interval": [finite(value.null.low), finite(value.null.high)],
-            "count": value.null.count,
-        },
-        "guess": finite(value.guess),
-        "higher_is_leakier": value.metric.higher_is_leakier,
-        "unit": value.metric.unit,
-    }

@@ -15,18 +15,13 @@ class Verdict(Enum):
     """What the evidence says, gravest first. There is no "safe": an audit bounds leakage from below."""
 
     LEAKS = "leaks"
+    """At least half of the private examples can be picked out of a crowd by what came back."""
     LEAKS_PARTLY = "leaks partly"
+    """Some can, more than chance explains."""
     NO_LEAK_FOUND = "no leak found"
+    """What came back says no more than the same attack on an unrelated update."""
     NOT_JUDGED = "not judged"
-
-    @property
-    def sentence(self) -> str:
-        return {
-            Verdict.LEAKS: "At least half of the private examples can be picked out of a crowd by what came back.",
-            Verdict.LEAKS_PARTLY: "Some private examples can be picked out of a crowd, more than chance explains.",
-            Verdict.NO_LEAK_FOUND: "What came back says no more than the same attack on an unrelated update.",
-            Verdict.NOT_JUDGED: "There was nothing to compare with, so leakage was not measured.",
-        }[self]
+    """There was nothing to compare with."""
 
     @property
     def leaks(self) -> bool:

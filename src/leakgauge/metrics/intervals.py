@@ -17,13 +17,17 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, leakiest score and 95 % interval of the mean over the ``count`` measured examples; NaN if there is none."""
+    """Mean, leakiest score and 95 % interval of the mean over the ``count`` measured examples; NaN if there is none.
+
+    ``deviation`` is the standard deviation of the scores, NaN for fewer than two.
+    """
 
     mean: float
     worst: float
     low: float
     high: float
     count: int
+    deviation: float = _NAN
 
 
 def summarise(scores: Tensor, metric: Metric) -> Summary:
@@ -44,7 +48,8 @@ def summarise(scores: Tensor, metric: Metric) -> Summary:
         return Summary(_NAN, _NAN, _NAN, _NAN, 0)
     low, high = _wilson(int(measured.sum()), count) if metric.binary else _interval(measured, metric)
     worst = measured.max() if metric.higher_is_leakier else measured.min()
-    return Summary(float(measured.mean()), float(worst), low, high, count)
+    deviation = float(measured.std()) if count > 1 else _NAN
+    return Summary(float(measured.mean()), float(worst), low, high, count, deviation)
 
 
 def beyond_chance(hits: int, trials: int, chance: float) -> float:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import AuditResult, Finding
+from leakgauge.audit.result import AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict
 from leakgauge.catalogue import METRICS, describe_metric, label_metrics
 from leakgauge.config import split_chain
@@ -33,7 +33,7 @@ from leakgauge.report.words import (
     restored_count,
     standing,
 )
-from leakgauge.tradeoff.result import Cell, Spread, Tradeoff, TradeoffRow, cheapest
+from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
 
 _DIGITS = 2  # of a score, as many as a narrow table has room for
 _COLOURS = {
@@ -225,23 +225,23 @@ def _accuracy(row: TradeoffRow) -> Text:
 
 
 def _leakage(cell: Cell | None) -> Text:
-    spreads = {} if cell is None else cell.spreads
-    graded = next((name for name, spread in spreads.items() if not spread.measurement.metric.binary), "")
-    identified, likeness = (spreads.get(name) for name in (Identification.name, graded))
-    shown = [spread for spread in (identified, likeness) if spread is not None]
-    if not any(spread.measured for spread in shown):
+    found = {} if cell is None else cell.measurements
+    graded = next((name for name, measurement in found.items() if not measurement.metric.binary), "")
+    identified, likeness = (found.get(name) for name in (Identification.name, graded))
+    shown = [measurement for measurement in (identified, likeness) if measurement is not None]
+    if not any(measurement.measured for measurement in shown):
         return _not_measured()
-    text = Text("\n".join(_mean(spread, spread.seen) for spread in shown))
-    for spread in shown:
-        if spread.measured and spread.null.count:
-            text.append(f"\n{_mean(spread, spread.null)}", "dim")
+    text = Text("\n".join(_mean(measurement, measurement.attack) for measurement in shown))
+    for measurement in shown:
+        if measurement.measured and measurement.null.count:
+            text.append(f"\n{_mean(measurement, measurement.null)}", "dim")
     return text
 
 
-def _mean(spread: Spread, summary: Summary) -> str:
+def _mean(measurement: Measurement, summary: Summary) -> str:
     if not summary.count:
         return NOT_MEASURED
-    metric = spread.measurement.metric
+    metric = measurement.metric
     return counted(summary).replace(" of ", "/") if metric.binary else metric.show(summary.mean, digits=_DIGITS)
 
 

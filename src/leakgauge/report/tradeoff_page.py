@@ -136,12 +136,12 @@ def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Shown:
     identified = cell.measured(Identification.name)
     details = []
     if identified is not None:
-        details.append(("95 % interval", percent(identified.seen.low, identified.seen.high)))
+        details.append(("95 % interval", percent(identified.attack.low, identified.attack.high)))
         details.append(("null", counted(identified.null) if identified.null.count else NOT_MEASURED))
     if (comfort := result.false_comfort(row, condition)) is not None and comfort > 0:
         details.append(("false comfort", f"{comfort:.0%}"))
     details.append(("attack", cell.attack))
-    value = NOT_MEASURED if identified is None else counted(identified.seen)
+    value = NOT_MEASURED if identified is None else counted(identified.attack)
     return Shown(value, tuple(details), cell.verdict)
 
 
@@ -165,20 +165,21 @@ def _qualities(result: Tradeoff) -> dict[str, list[list[Shown]] | None]:
     return {
         metric.title: _quality(result, name) if any(cell.measured(name) for cell in cells) else None
         for name, metric in METRICS.items()
-        if not metric.binary and any(name in cell.spreads for cell in cells)
+        if not metric.binary and any(name in cell.measurements for cell in cells)
     }
 
 
 def _average(cell: Cell | None, metric: str) -> Shown:
-    spread = None if cell is None else cell.measured(metric)
-    if spread is None:
+    measurement = None if cell is None else cell.measured(metric)
+    if measurement is None:
         return Shown(NOT_MEASURED)
+    seen, null = measurement.attack, measurement.null
     details = (
-        ("best", number(spread, spread.seen.worst)),
-        ("sd", "needs 2 images" if math.isnan(spread.std) else number(spread, spread.std)),
-        ("null", number(spread, spread.null.mean) if spread.null.count else NOT_MEASURED),
+        ("best", number(measurement, seen.worst)),
+        ("sd", "needs 2 images" if math.isnan(seen.deviation) else number(measurement, seen.deviation)),
+        ("null", number(measurement, null.mean) if null.count else NOT_MEASURED),
     )
-    return Shown(number(spread, spread.seen.mean), details)
+    return Shown(number(measurement, seen.mean), details)
 
 
 def _plain(value: object) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from leakgauge.audit.result import UNDEFENDED
+from leakgauge.audit.result import UNDEFENDED, Measurement
 from leakgauge.catalogue import describe_metric
 from leakgauge.metrics import Summary
 from leakgauge.report.words import NOT_MEASURED, counted, humanise, listed, percent
 from leakgauge.tradeoff.order import Order, Relation, expected
 from leakgauge.tradeoff.plan import Condition
-from leakgauge.tradeoff.result import Spread, Tradeoff, TradeoffRow, cheapest
+from leakgauge.tradeoff.result import Tradeoff, TradeoffRow, cheapest
 from leakgauge.training import Trained
 
 
@@ -35,10 +35,10 @@ def remarks(result: Tradeoff) -> list[str]:
     said = []
     best = cheapest(result) if result.limit and result.complete else None
     if best is not None and (worst := result.worst(best, result.axis)) is not None:
-        condition, spread = worst
+        condition, measurement = worst
         said.append(
-            f"At its worst ({in_words(condition)}) {_score(spread)}"
-            + ("." if math.isnan(spread.seen.low) else f", 95 % interval {_interval(spread)}.")
+            f"At its worst ({in_words(condition)}) {_score(measurement)}"
+            + ("." if math.isnan(measurement.attack.low) else f", 95 % interval {_interval(measurement)}.")
         )
     if result.limit and result.complete:
         unjudged = [row for row in result.rows if result.within(row) is None or row.accuracy is None]
@@ -118,9 +118,9 @@ def in_words(condition: Condition) -> str:
     return f"{condition.threat_model.replace('_', ' ')}, batch {condition.batch_size}"
 
 
-def number(spread: Spread, value: float) -> str:
+def number(measurement: Measurement, value: float) -> str:
     """A score with as many digits as its metric carries, and its unit."""
-    return spread.measurement.metric.show(value, digits=2)
+    return measurement.metric.show(value, digits=2)
 
 
 def share(summary: Summary) -> str:
@@ -154,18 +154,18 @@ def _limit(result: Tradeoff, name: str) -> str:
     return f"{called} at {result.limit[name]:g} or {'less' if metric.higher_is_leakier else 'more'}"
 
 
-def _score(spread: Spread) -> str:
-    metric = spread.measurement.metric
+def _score(measurement: Measurement) -> str:
+    metric = measurement.metric
     if metric.binary:
-        return f"{counted(spread.seen)} images were {metric.title.lower()}"
-    return f"{metric.title} was {number(spread, spread.seen.mean)}"
+        return f"{counted(measurement.attack)} images were {metric.title.lower()}"
+    return f"{metric.title} was {number(measurement, measurement.attack.mean)}"
 
 
-def _interval(spread: Spread) -> str:
-    seen = spread.seen
-    if spread.measurement.metric.binary:
+def _interval(measurement: Measurement) -> str:
+    seen = measurement.attack
+    if measurement.metric.binary:
         return percent(seen.low, seen.high)
-    return f"{number(spread, seen.low)} to {number(spread, seen.high)}"
+    return f"{number(measurement, seen.low)} to {number(measurement, seen.high)}"
 
 
 def _comforts(result: Tradeoff, row: TradeoffRow) -> list[float]:

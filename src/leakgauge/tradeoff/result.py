@@ -7,53 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from leakgauge.audit.result import UNDEFENDED, Finding, Measurement
 from leakgauge.audit.verdict import Verdict
-from leakgauge.files import finite
 from leakgauge.metrics import Identification, Kind, Summary
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.training.run import Trained
 from leakgauge.version import VERSION
-
-
-@dataclass(frozen=True)
-class Spread:
-    """One metric of one cell: mean, best (for the attacker) and standard deviation over images, beside the null."""
-
-    measurement: Measurement
-    std: float
-
-    @property
-    def measured(self) -> bool:
-        return self.measurement.measured
-
-    @property
-    def seen(self) -> Summary:
-        return self.measurement.attack
-
-    @property
-    def null(self) -> Summary:
-        return self.measurement.null
-
-    @property
-    def leakage(self) -> float:
-        """The mean with the sign that makes more leakier."""
-        return self.measurement.metric.leakage(self.seen.mean)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "measured": self.measured,
-            "mean": finite(self.seen.mean),
-            "best": finite(self.seen.worst),
-            "std": finite(self.std),
-            "interval": [finite(self.seen.low), finite(self.seen.high)],
-            "count": self.seen.count,
-            "null": {"mean": finite(self.null.mean), "count": self.null.count},
-            "higher_is_leakier": self.measurement.metric.higher_is_leakier,
-            "unit": self.measurement.metric.unit,
-        }
 
 
 @dataclass(frozen=True)
@@ -65,23 +24,19 @@ class Cell:
 
     attack: str
     verdict: Verdict
-    spreads: Mapping[str, Spread]
+    measurements: Mapping[str, Measurement]
     seconds: float
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, row: Finding) -> Cell:
-        spreads = {
-            name: Spread(measurement, _deviation(row, name))
-            for name, measurement in row.measurements.items()
-            if measurement.metric.serves is not Kind.LABELS
-        }
-        scores = {name: tuple(score for one in row.records for score in one.scores.get(name, ())) for name in spreads}
-        return cls(row.attack, row.verdict, spreads, row.seconds, scores)
+        found = {name: one for name, one in row.measurements.items() if one.metric.serves is not Kind.LABELS}
+        scores = {name: tuple(score for one in row.records for score in one.scores.get(name, ())) for name in found}
+        return cls(row.attack, row.verdict, found, row.seconds, scores)
 
-    def measured(self, metric: str) -> Spread | None:
+    def measured(self, metric: str) -> Measurement | None:
         """What a metric found; None where it was not measured."""
-        found = self.spreads.get(metric)
+        found = self.measurements.get(metric)
         return found if found is not None and found.measured else None
 
 
@@ -140,14 +95,14 @@ class Tradeoff:
         """The metric that stands for leakage in the plot: the first that is limited, or else identification."""
         return next(iter(self.limit), Identification.name)
 
-    def worst(self, row: TradeoffRow, metric: str) -> tuple[Condition, Spread] | None:
+    def worst(self, row: TradeoffRow, metric: str) -> tuple[Condition, Measurement] | None:
         """The condition under which a row leaks most; None unless it was measured wherever it can be run.
 
         The unaware attacker counts too: who knows the defence can forget it, so what ignorance finds, knowledge could.
         """
         possible = [one for one in self.conditions if one not in row.refused]
         found = [(one, row.cells[one].measured(metric) if one in row.cells else None) for one in possible]
-        measured = [(condition, spread) for condition, spread in found if spread is not None]
+        measured = [(condition, measurement) for condition, measurement in found if measurement is not None]
         if len(measured) < len(found) or not measured:
             return None
         return max(measured, key=lambda pair: pair[1].leakage)
@@ -158,8 +113,8 @@ class Tradeoff:
         for row in self.rows:
             worst = self.worst(row, self.axis)
             if row.accuracy is not None and worst is not None:
-                condition, spread = worst
-                points.append(Point(row, row.accuracy, spread.seen, condition, spread.leakage))
+                condition, measurement = worst
+                points.append(Point(row, row.accuracy, measurement.attack, condition, measurement.leakage))
         return tuple(points)
 
     def front(self) -> tuple[Point, ...]:
@@ -176,7 +131,7 @@ class Tradeoff:
             if worst is None:
                 verdicts.append(None)
                 continue
-            verdicts.append(worst[1].leakage <= worst[1].measurement.metric.leakage(limit))
+            verdicts.append(worst[1].leakage <= worst[1].metric.leakage(limit))
         if any(verdict is False for verdict in verdicts):
             return False
         return None if None in verdicts else True
@@ -189,12 +144,12 @@ class Tradeoff:
         metric = Identification.name
         unaware = row.cells[condition].measured(metric) if condition.unaware and condition in row.cells else None
         aware = [
-            found.seen.mean
+            found.attack.mean
             for one in self.conditions
             if not one.unaware and one.batch_size == condition.batch_size and one in row.cells
             if (found := row.cells[one].measured(metric)) is not None
         ]
-        return None if unaware is None or not aware else max(aware) - unaware.seen.mean
+        return None if unaware is None or not aware else max(aware) - unaware.attack.mean
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -232,7 +187,7 @@ class Tradeoff:
         return known | {
             "attack": cell.attack,
             "verdict": cell.verdict.value,
-            "metrics": {name: spread.to_dict() for name, spread in cell.spreads.items()},
+            "metrics": {name: one.to_dict() for name, one in cell.measurements.items()},
             "false_comfort": self.false_comfort(row, condition),
             "seconds": round(cell.seconds, 3),
         }
@@ -262,9 +217,3 @@ def cheapest(result: Tradeoff) -> TradeoffRow | None:
 
 def _mean(row: TradeoffRow) -> float:
     return math.nan if row.accuracy is None else row.accuracy.mean
-
-
-def _deviation(row: Finding, metric: str) -> float:
-    """Standard deviation over images, of the images that were measured; NaN for fewer than two."""
-    scores = [score for record in row.records for score in record.scores.get(metric, ()) if not math.isnan(score)]
-    return float(torch.tensor(scores, dtype=torch.float64).std()) if len(scores) > 1 else math.nan
