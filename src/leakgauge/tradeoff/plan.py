@@ -126,10 +126,7 @@ class TradeoffPlan:
         """The audit that fills one column; ``state`` are the weights that all columns share."""
         work = self.work()
         return Plan(
-            dataset=self.dataset,
-            data_root=self.data_root,
-            model=self.model,
-            state=state or self.state,
+            **self._shared() | {"state": state or self.state},
             train_steps=0,
             mode=self.mode,
             batch_size=condition.batch_size,
@@ -141,16 +138,12 @@ class TradeoffPlan:
             seconds=work.seconds,
             distractors=self.distractors,
             weights=self.weights,
-            seed=self.seed,
         )
 
     def training(self, defence: str) -> TrainingPlan:
         """The training that gives a row its utility."""
         return TrainingPlan(
-            dataset=self.dataset,
-            data_root=self.data_root,
-            model=self.model,
-            state=self.state,
+            **self._shared(),
             defence=defence,
             recipe=self.recipe,
             steps=self.training_steps,
@@ -158,7 +151,6 @@ class TradeoffPlan:
             batch_size=self.training_batch_size,
             learning_rate=self.learning_rates.get(defence, self.learning_rate),
             schedule=self.schedule,
-            seed=self.seed,
         )
 
     def victim(self) -> TrainingPlan | None:
@@ -168,16 +160,16 @@ class TradeoffPlan:
             return None
         plain = Training()
         return TrainingPlan(
-            dataset=self.dataset,
-            data_root=self.data_root,
-            model=self.model,
-            state=self.state,
+            **self._shared(),
             steps=steps,
             batch_size=plain.batch_size,
             learning_rate=plain.learning_rate,
             schedule="constant",
-            seed=self.seed,
         )
+
+    def _shared(self) -> dict[str, Any]:
+        """What its audits and trainings are given alike."""
+        return {name: getattr(self, name) for name in ("dataset", "data_root", "model", "state", "seed")}
 
     def words(self) -> dict[str, Any]:
         """What a configuration file needs to run it again."""

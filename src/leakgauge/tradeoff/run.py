@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
 
 from leakgauge.audit.case import Case
 from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.audit.plan import prepare
-from leakgauge.audit.record import Record
 from leakgauge.audit.result import summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics
@@ -53,50 +50,6 @@ class Unwatched:
         return nullcontext(unwatched)
 
 
-@dataclass(frozen=True)
-class _Question:
-    """One case, and the cell of the table that it belongs to."""
-
-    condition: Condition
-    case: Case
-
-
-class _Leakage:
-    """The cells under way: all cases in order, and the records of those that are answered."""
-
-    def __init__(
-        self, questions: Sequence[_Question], refused: Mapping[Place, str], metrics: Metrics, store: FolderStore
-    ) -> None:
-        self.questions, self.refused, self.metrics, self.store = questions, refused, metrics, store
-        self._records: list[Record] = []
-
-    def run(self, stages: Stages, snapshot_every: float, executor: Executor) -> None:
-        cases = [question.case for question in self.questions]
-        if not cases:
-            return
-        with suitable_threads(max(case.source.num_parameters for case in cases)), stages.attacking(cases) as watch:
-            try:
-                for record in executor.run(cases, self.metrics, self.store, watch, snapshot_every):
-                    self._records.append(record)
-            except KeyboardInterrupt:
-                # From the store: the interruption may have come between keeping the last result and handing it over.
-                for case in cases[len(self._records) :][:1]:
-                    if (kept := self.store.get(case.key)) is not None:
-                        self._records.append(kept)
-                raise
-
-    def cells(self) -> dict[Place, Cell]:
-        """By defence and condition; a cell is whole or absent."""
-        groups: dict[Place, list[Record | None]] = {}
-        for question, record in zip_longest(self.questions, self._records):
-            groups.setdefault((question.case.defence, question.condition), []).append(record)
-        return {
-            place: Cell.of(summarise_records(records, {}).rows[0])
-            for place, group in groups.items()
-            if len(records := [record for record in group if record is not None]) == len(group)
-        }
-
-
 def tradeoff(
     plan: TradeoffPlan,
     out: Path,
@@ -114,30 +67,33 @@ def tradeoff(
     dataset = build_dataset(plan.dataset, plan.data_root)
     # All bad input shows here, before any work.
     trainings = {defence: prepare_training(plan.training(defence), dataset) for defence in plan.defences}
+    store: FolderStore | None = None
+    asked: list[tuple[Condition, Case]] = []
+    refused: dict[Place, str] = {}
     utilities: dict[str, Trained] = {}
     untrained: dict[str, str] = {}
-    leakage: _Leakage | None = None
     complete = True
     try:
         state = _victim(plan, dataset, out, stages, checkpoint_every)
-        leakage = _prepare(plan, state, FolderStore.create(out))
+        asked, refused, metrics = _prepare(plan, state)
+        store = FolderStore.create(out)
         for defence, training in trainings.items():
             try:
                 utilities[defence] = _train(training, out, stages, checkpoint_every)
             except InvalidCase as error:  # not every defence goes with every model; the others do not suffer for it
                 untrained[defence] = str(error)
-        leakage.run(stages, snapshot_every, executor)
+        _attack([case for _, case in asked], metrics, store, stages, snapshot_every, executor)
     except KeyboardInterrupt:
         complete = False
-        if leakage is None:
+        if store is None:
             raise
-    cells = leakage.cells()
+    cells = _cells(asked, store)
     rows = tuple(
         TradeoffRow(
             defence,
             utilities.get(defence),
             {condition: cell for (name, condition), cell in cells.items() if name == defence},
-            {condition: reason for (name, condition), reason in leakage.refused.items() if name == defence},
+            {condition: reason for (name, condition), reason in refused.items() if name == defence},
             untrained.get(defence),
         )
         for defence in plan.defences
@@ -163,18 +119,48 @@ def _victim(plan: TradeoffPlan, dataset: Dataset, out: Path, stages: Stages, che
     return str(path)
 
 
-def _prepare(plan: TradeoffPlan, state: str | None, store: FolderStore) -> _Leakage:
-    questions: list[_Question] = []
+def _prepare(plan: TradeoffPlan, state: str | None) -> tuple[list[tuple[Condition, Case]], dict[Place, str], Metrics]:
+    """All cases row by row, so that what an interruption leaves are whole rows; which cells no client can run."""
+    asked: list[tuple[Condition, Case]] = []
     refused: dict[Place, str] = {}
     metrics: Metrics = {}
     for condition in plan.conditions():
         prepared = prepare(plan.audit(condition, state))
         metrics = prepared.metrics
         refused |= {(defence, condition): reason for defence, reason in _refusals(prepared.cases).items()}
-        questions += [_Question(condition, case) for case in prepared.cases if (case.defence, condition) not in refused]
-    # Finding by row, so that what an interruption leaves are whole rows; the sort keeps the order within each.
-    questions.sort(key=lambda question: plan.defences.index(question.case.defence))
-    return _Leakage(questions, refused, metrics, store)
+        asked += [(condition, case) for case in prepared.cases if (case.defence, condition) not in refused]
+    asked.sort(key=lambda one: plan.defences.index(one[1].defence))  # which keeps the order within each row
+    return asked, refused, metrics
+
+
+def _attack(
+    cases: Sequence[Case],
+    metrics: Metrics,
+    store: FolderStore,
+    stages: Stages,
+    snapshot_every: float,
+    executor: Executor,
+) -> None:
+    if cases:
+        with suitable_threads(max(case.source.num_parameters for case in cases)), stages.attacking(cases) as watch:
+            for _ in executor.run(cases, metrics, store, watch, snapshot_every):
+                pass
+
+
+def _cells(asked: Sequence[tuple[Condition, Case]], store: FolderStore) -> dict[Place, Cell]:
+    """By defence and condition; a cell is whole or absent."""
+    groups: dict[Place, list[Case]] = {}
+    for condition, case in asked:
+        groups.setdefault((case.defence, condition), []).append(case)
+    found = {
+        place: [record for case in cases if (record := store.get(case.key)) is not None]
+        for place, cases in groups.items()
+    }
+    return {
+        place: Cell.of(summarise_records(records, {}).rows[0])
+        for place, records in found.items()
+        if len(records) == len(groups[place])
+    }
 
 
 def _refusals(cases: Sequence[Case]) -> dict[str, str]:
