@@ -204,7 +204,7 @@ def test_the_ledger_of_any_threat_model_agrees_with_what_it_discloses(
 ):
     # A server that knows the client's algorithm or not; the defence is part of the algorithm.
     threat_model = ThreatModel(
-        "any", labels, num_examples, local_hyperparameters, local_hyperparameters, access, source="this test"
+        "any", "this test", labels, num_examples, local_hyperparameters, local_hyperparameters, access
     )
     module = build(ConvNet(width=2), SHAPE, 5, seed=0)
     learner, _ = learner_and_state(module, mode="train")

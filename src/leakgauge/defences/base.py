@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from leakgauge.protocol.local_update import LocalUpdate
-
-
-class Defence(Protocol):
-    """Frozen dataclasses whose fields are their configuration."""
-
-    def __call__(self, local_update: LocalUpdate) -> LocalUpdate: ...
+from leakgauge.protocol.local_update import Defence, LocalUpdate
 
 
 @dataclass(frozen=True)

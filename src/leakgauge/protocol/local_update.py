@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, NamedTuple
@@ -153,6 +154,10 @@ class Departure(Enum):
     """Independent Gaussian noise on every entry."""
     LAPLACE = "laplace"
     """Independent Laplace noise on every entry."""
+
+
+Defence = Callable[[LocalUpdate], LocalUpdate]
+"""Maps a local update to a safer one; a frozen dataclass whose fields are its configuration, or any function."""
 
 
 class UpdateTransform(ABC):

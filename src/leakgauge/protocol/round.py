@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torch import Generator
 
 from leakgauge.protocol.learner import Learner
-from leakgauge.protocol.local_update import FedSGD, LocalUpdate, Sent
+from leakgauge.protocol.local_update import Defence, FedSGD, LocalUpdate, Sent
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.threat_model import BatchNormAccess, BatchNormKnowledge, ThreatModel
 from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, ModelState
-
-DefenceFunction = Callable[[LocalUpdate], LocalUpdate]
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ def simulate_round(
     truth: Batch,
     *,
     threat_model: ThreatModel,
-    defence: DefenceFunction,
+    defence: Defence,
     generator: Generator,
     auxiliary: Batch | None = None,
 ) -> UpdateObservation:
@@ -50,7 +47,7 @@ def simulate_round(
 
 def disclose(
     federation: Federation,
-    defence: DefenceFunction,
+    defence: Defence,
     truth: Batch,
     sent: Sent,
     *,
@@ -84,7 +81,7 @@ def attackers_learner(learner: Learner, access: BatchNormAccess) -> Learner:
     return (learner.in_mode("eval") if proxy else learner).without_dropout()
 
 
-def _disclosed_algorithm(plain: LocalUpdate, defence: DefenceFunction, threat_model: ThreatModel) -> LocalUpdate | None:
+def _disclosed_algorithm(plain: LocalUpdate, defence: Defence, threat_model: ThreatModel) -> LocalUpdate | None:
     if not threat_model.local_hyperparameters:
         return None
     return defence(plain) if threat_model.defence else plain

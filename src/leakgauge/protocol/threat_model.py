@@ -47,15 +47,15 @@ class BatchNormKnowledge:
 
 @dataclass(frozen=True)
 class ThreatModel:
-    """Which facts a server sees besides the model it sent and the update it received."""
+    """Which facts a server sees besides the model it sent and the update it received; by default, what passes by it."""
 
     name: str
-    labels: bool
-    num_examples: bool
-    local_hyperparameters: bool
-    defence: bool
-    batch_norm: BatchNormAccess
     source: str
+    labels: bool = False
+    num_examples: bool = True
+    local_hyperparameters: bool = True
+    defence: bool = True
+    batch_norm: BatchNormAccess = BatchNormAccess.INFERRED
     auxiliary: bool = False
     mixing: bool = False
 
@@ -120,61 +120,33 @@ class ThreatModel:
 THREAT_MODELS: Mapping[str, ThreatModel] = {
     model.name: model
     for model in (
-        ThreatModel(
-            "honest_but_curious",
-            labels=False,
-            num_examples=True,
-            local_hyperparameters=True,
-            defence=True,
-            batch_norm=BatchNormAccess.INFERRED,
-            source="a server that runs the protocol and keeps what passes through it",
-        ),
-        ThreatModel(
-            "informed",
-            labels=True,
-            num_examples=True,
-            local_hyperparameters=True,
-            defence=True,
-            batch_norm=BatchNormAccess.INFERRED,
-            source="labels known as in Geiping et al. 2020, section 4",
-        ),
+        ThreatModel("honest_but_curious", "a server that runs the protocol and keeps what passes through it"),
+        ThreatModel("informed", "labels known as in Geiping et al. 2020, section 4", labels=True),
         ThreatModel(
             "strongest",
+            "the strongest attacker of Huang et al. 2021: labels and exact BatchNorm statistics",
             labels=True,
-            num_examples=True,
-            local_hyperparameters=True,
-            defence=True,
             batch_norm=BatchNormAccess.EXACT,
-            source="the strongest attacker of Huang et al. 2021: labels and exact BatchNorm statistics",
             mixing=True,
         ),
         ThreatModel(
             "auxiliary",
-            labels=False,
-            num_examples=True,
-            local_hyperparameters=True,
-            defence=True,
-            batch_norm=BatchNormAccess.INFERRED,
-            source="a server that also holds labelled images of the same kind, as for LLG+ and ZLG+",
+            "a server that also holds labelled images of the same kind, as for LLG+ and ZLG+",
             auxiliary=True,
         ),
         ThreatModel(
             "unaware",
-            labels=False,
-            num_examples=True,
-            local_hyperparameters=True,
+            "a server that does not know the defence; shows the comfort a weak attacker would give",
             defence=False,
             batch_norm=BatchNormAccess.PROXY,
-            source="a server that does not know the defence; shows the comfort a weak attacker would give",
         ),
         ThreatModel(
             "update_only",
-            labels=False,
+            "nothing but the model and the update",
             num_examples=False,
             local_hyperparameters=False,
             defence=False,
             batch_norm=BatchNormAccess.PROXY,
-            source="nothing but the model and the update",
         ),
     )
 }

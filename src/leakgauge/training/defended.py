@@ -13,8 +13,7 @@ from leakgauge import params as tree
 from leakgauge.checkpoints import Resumable
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.protocol.learner import Learner, probe_of
-from leakgauge.protocol.local_update import FedSGD, LocalUpdate
-from leakgauge.protocol.round import DefenceFunction
+from leakgauge.protocol.local_update import Defence, FedSGD, LocalUpdate
 from leakgauge.randomness import seeded
 from leakgauge.training.recipes import steps_per_epoch
 from leakgauge.training.running_statistics import moved_statistics, values_per_example
@@ -50,7 +49,7 @@ class DefendedTraining(Resumable):
         learner: Learner,
         state: ModelState,
         data: Batch,
-        defence: DefenceFunction,
+        defence: Defence,
         training: Training,
         schedule: Schedule = Constant(),  # noqa: B008
         *,

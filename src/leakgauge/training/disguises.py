@@ -14,7 +14,7 @@ from leakgauge.encodings.schemes import Scheme, apply, check_images, class_weigh
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import CENTRE
 from leakgauge.protocol.learner import Learner
-from leakgauge.protocol.round import DefenceFunction
+from leakgauge.protocol.local_update import Defence
 from leakgauge.randomness import seeded
 from leakgauge.training.defended import DefendedTraining
 from leakgauge.training.prediction import ENCODINGS, blocks_of
@@ -107,7 +107,7 @@ class DisguisedTraining(DefendedTraining):
         schedule: Schedule = Constant(),  # noqa: B008
         *,
         classes: int,
-        defence: DefenceFunction = lambda local_update: local_update,
+        defence: Defence = lambda local_update: local_update,
         seed: int = 0,
     ) -> None:
         super().__init__(learner, state, data, defence, training, schedule, seed=seed)
