@@ -17,7 +17,7 @@ from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.files import writable_folder, write_text
-from leakgauge.metrics import Kind, Metric
+from leakgauge.metrics import Kind, Metric, PublicFound
 from leakgauge.protocol.facts import Fact
 from leakgauge.report.charts import Axes, figures
 from leakgauge.report.page import FIRST_COLUMNS, Cell, in_words, render_page
@@ -136,8 +136,9 @@ def _interruption(result: AuditResult) -> str | None:
 def _context(result: AuditResult) -> list[str]:
     known = result.description
     victims = max((row.victims for row in result.rows), default=0)
+    noun = "encoding" if any(row.measured(PublicFound.name) for row in result.rows) else "private image"
     return [
-        *([f"{victims} private image{'' if victims == 1 else 's'}"] if victims else []),
+        *([f"{victims} {noun}{'' if victims == 1 else 's'}"] if victims else []),
         *([f"dataset {known['dataset']}"] if _from_plan(result) else []),
         *([f"model {known['model']}"] if "model" in known else []),
         *([f"attacker {known['threat_model']}".replace("_", " ")] if "threat_model" in known else []),
