@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -20,15 +20,11 @@ class AffinePSNR(Metric):
     recovered but for them. The fit needs the originals: it is a way to look at a result, not part of an attack.
     """
 
-    name: ClassVar[str] = "psnr_affine"
-    title: ClassVar[str] = "PSNR (contrast and brightness fitted)"
-    unit: ClassVar[str] = "dB"
-    low: ClassVar[float] = PSNR.low
-    high: ClassVar[float] = PSNR.high
-    exact: ClassVar[float] = PSNR.exact
-    serves: ClassVar[Kind] = Kind.IMAGES
-    digits: ClassVar[int] = 1
-    standard: ClassVar[bool] = False
+    name, title = "psnr_affine", "PSNR (contrast and brightness fitted)"
+    low, high, exact = PSNR.low, PSNR.high, PSNR.exact
+    unit, digits = "dB", 1
+    serves = Kind.IMAGES
+    standard = False
 
     def __call__(self, comparison: Comparison) -> Tensor:
         return PSNR()(replace(comparison, reconstructions=fitted(comparison)))

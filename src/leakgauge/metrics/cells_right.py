@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -26,13 +26,9 @@ class CellsRight(Metric):
 
     tolerance: float = 0.01
 
-    name: ClassVar[str] = "cells_right"
-    title: ClassVar[str] = "Cells right"
-    heading: ClassVar[str] = "cells\nright"
-    low: ClassVar[float] = 0.0
-    high: ClassVar[float] = 1.0
-    exact: ClassVar[float] = 1.0
-    serves: ClassVar[Kind] = Kind.ROWS
+    name, title, heading = "cells_right", "Cells right", "cells\nright"
+    low, high, exact = 0.0, 1.0, 1.0
+    serves = Kind.ROWS
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance < 1:

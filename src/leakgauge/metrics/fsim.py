@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -40,12 +40,9 @@ class FSIM(Metric):
     tensor([1.], dtype=torch.float64)
     """
 
-    name: ClassVar[str] = "fsim"
-    title: ClassVar[str] = "FSIM"
-    low: ClassVar[float] = 0.0
-    high: ClassVar[float] = 1.0
-    exact: ClassVar[float] = 1.0
-    serves: ClassVar[Kind] = Kind.IMAGES
+    name, title = "fsim", "FSIM"
+    low, high, exact = 0.0, 1.0, 1.0
+    serves = Kind.IMAGES
 
     chromatic: bool = True
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -24,14 +24,10 @@ class Identification(Metric):
     tensor([1., 0.], dtype=torch.float64)
     """
 
-    name: ClassVar[str] = "identification"
-    title: ClassVar[str] = "Identified"
-    heading: ClassVar[str] = "identified"
-    low: ClassVar[float] = 0.0
-    high: ClassVar[float] = 1.0
-    exact: ClassVar[float] = 1.0
-    serves: ClassVar[Kind] = Kind.INPUTS
-    binary: ClassVar[bool] = True
+    name, title, heading = "identification", "Identified", "identified"
+    low, high, exact = 0.0, 1.0, 1.0
+    serves = Kind.INPUTS
+    binary = True
 
     def __call__(self, comparison: Comparison) -> Tensor:
         scores = torch.full(comparison.originals.shape[:1], torch.nan, dtype=torch.float64)

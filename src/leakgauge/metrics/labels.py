@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -25,14 +25,10 @@ class LabelRecall(Metric):
     tensor([1., 0., 1.], dtype=torch.float64)
     """
 
-    name: ClassVar[str] = "label_recall"
-    title: ClassVar[str] = "Labels restored"
-    heading: ClassVar[str] = "labels"
-    low: ClassVar[float] = 0.0
-    high: ClassVar[float] = 1.0
-    exact: ClassVar[float] = 1.0
-    serves: ClassVar[Kind] = Kind.LABELS
-    binary: ClassVar[bool] = True
+    name, title, heading = "label_recall", "Labels restored", "labels"
+    low, high, exact = 0.0, 1.0, 1.0
+    serves = Kind.LABELS
+    binary = True
 
     def __call__(self, comparison: Comparison) -> Tensor:
         if comparison.restored_labels is None:
@@ -59,13 +55,10 @@ class LabelExistence(Metric):
     tensor([1.], dtype=torch.float64)
     """
 
-    name: ClassVar[str] = "label_existence"
-    title: ClassVar[str] = "Class presence right (LeAcc)"
-    low: ClassVar[float] = 0.0
-    high: ClassVar[float] = 1.0
-    exact: ClassVar[float] = 1.0
-    serves: ClassVar[Kind] = Kind.LABELS
-    per_batch: ClassVar[bool] = True
+    name, title = "label_existence", "Class presence right (LeAcc)"
+    low, high, exact = 0.0, 1.0, 1.0
+    serves = Kind.LABELS
+    per_batch = True
 
     def __call__(self, comparison: Comparison) -> Tensor:
         return _share_of_classes(comparison, lambda true, restored: (true > 0) == (restored > 0))
@@ -84,13 +77,10 @@ class LabelCounts(Metric):
     tensor([0.5000], dtype=torch.float64)
     """
 
-    name: ClassVar[str] = "label_counts"
-    title: ClassVar[str] = "Class counts right (LnAcc)"
-    low: ClassVar[float] = 0.0
-    high: ClassVar[float] = 1.0
-    exact: ClassVar[float] = 1.0
-    serves: ClassVar[Kind] = Kind.LABELS
-    per_batch: ClassVar[bool] = True
+    name, title = "label_counts", "Class counts right (LnAcc)"
+    low, high, exact = 0.0, 1.0, 1.0
+    serves = Kind.LABELS
+    per_batch = True
 
     def __call__(self, comparison: Comparison) -> Tensor:
         return _share_of_classes(comparison, torch.eq)

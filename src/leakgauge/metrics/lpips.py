@@ -37,11 +37,9 @@ class LPIPS(Metric):
     """
 
     network: ClassVar[Literal["alex", "vgg"]]
-    higher_is_leakier: ClassVar[bool] = False
-    low: ClassVar[float] = 0.0
-    high: ClassVar[float] = math.inf
-    exact: ClassVar[float] = 0.0
-    serves: ClassVar[Kind] = Kind.IMAGES
+    low, high, exact = 0.0, math.inf, 0.0
+    higher_is_leakier = False
+    serves = Kind.IMAGES
 
     weights: str | None = None
 
@@ -81,17 +79,14 @@ class LPIPS(Metric):
 @final
 @dataclass(frozen=True)
 class LPIPSAlex(LPIPS):
-    name: ClassVar[str] = "lpips_alex"
-    title: ClassVar[str] = "LPIPS (AlexNet)"
-    heading: ClassVar[str] = "LPIPS\nalex"
+    name, title, heading = "lpips_alex", "LPIPS (AlexNet)", "LPIPS\nalex"
     network: ClassVar[Literal["alex", "vgg"]] = "alex"
 
 
 @final
 @dataclass(frozen=True)
 class LPIPSVGG(LPIPS):
-    name: ClassVar[str] = "lpips_vgg"
-    title: ClassVar[str] = "LPIPS (VGG)"
+    name, title = "lpips_vgg", "LPIPS (VGG)"
     network: ClassVar[Literal["alex", "vgg"]] = "vgg"
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -24,15 +24,10 @@ class PSNR(Metric):
     tensor([20.], dtype=torch.float64)
     """
 
-    name: ClassVar[str] = "psnr"
-    title: ClassVar[str] = "PSNR"
-    heading: ClassVar[str] = "PSNR"
-    unit: ClassVar[str] = "dB"
-    low: ClassVar[float] = -math.inf
-    high: ClassVar[float] = _EXACT
-    exact: ClassVar[float] = _EXACT
-    serves: ClassVar[Kind] = Kind.IMAGES
-    digits: ClassVar[int] = 1
+    name, title, heading = "psnr", "PSNR", "PSNR"
+    low, high, exact = -math.inf, _EXACT, _EXACT
+    unit, digits = "dB", 1
+    serves = Kind.IMAGES
 
     def __call__(self, comparison: Comparison) -> Tensor:
         difference = comparison.reconstructions.double() - comparison.originals.double()

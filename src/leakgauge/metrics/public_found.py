@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -17,14 +17,10 @@ from leakgauge.metrics.base import Kind, Metric
 class PublicFound(Metric):
     """The share of the public images in an encoding that the attack named."""
 
-    name: ClassVar[str] = "public_found"
-    title: ClassVar[str] = "Public images named"
-    heading: ClassVar[str] = "public"
-    low: ClassVar[float] = 0.0
-    high: ClassVar[float] = 1.0
-    exact: ClassVar[float] = 1.0
-    serves: ClassVar[Kind] = Kind.NAMES
-    standard: ClassVar[bool] = False
+    name, title, heading = "public_found", "Public images named", "public"
+    low, high, exact = 0.0, 1.0, 1.0
+    serves = Kind.NAMES
+    standard = False
 
     def __call__(self, comparison: Comparison) -> Tensor:
         if comparison.public is None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import torch
 from skimage.metrics import structural_similarity
@@ -27,13 +27,9 @@ class SSIM(Metric):
     tensor([1.], dtype=torch.float64)
     """
 
-    name: ClassVar[str] = "ssim"
-    title: ClassVar[str] = "SSIM"
-    heading: ClassVar[str] = "SSIM"
-    low: ClassVar[float] = -1.0
-    high: ClassVar[float] = 1.0
-    exact: ClassVar[float] = 1.0
-    serves: ClassVar[Kind] = Kind.IMAGES
+    name, title, heading = "ssim", "SSIM", "SSIM"
+    low, high, exact = -1.0, 1.0, 1.0
+    serves = Kind.IMAGES
 
     def __call__(self, comparison: Comparison) -> Tensor:
         scores = torch.full(comparison.originals.shape[:1], torch.nan, dtype=torch.float64)
