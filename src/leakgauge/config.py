@@ -20,21 +20,7 @@ from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
 from leakgauge.defences.base import parts
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.factories import cause, import_factory
-
-__all__ = [
-    "build",
-    "build_dataset",
-    "build_defence",
-    "call",
-    "cause",
-    "choose",
-    "from_mapping",
-    "import_factory",
-    "load_config",
-    "spell_defence",
-    "split_chain",
-]
+from leakgauge.factories import cause
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from cli_support import Command, Process, Words
 
 from leakgauge import __version__
 from leakgauge.catalogue import standard_metrics
-from leakgauge.config import import_factory
+from leakgauge.factories import import_factory
 from leakgauge.files import write_tensors
 
 

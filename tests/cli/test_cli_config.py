@@ -12,9 +12,10 @@ from torch import nn
 
 from leakgauge.audit.plan import Plan
 from leakgauge.catalogue import ATTACKS, CATALOGUE, DATASETS, DEFENCES, LOCAL_UPDATES, MODELS
-from leakgauge.config import build, build_defence, from_mapping, import_factory, load_config
+from leakgauge.config import build, build_defence, from_mapping, load_config
 from leakgauge.defences import Clipping, GaussianNoise, Pruning, chain
 from leakgauge.errors import InvalidCase
+from leakgauge.factories import import_factory
 from leakgauge.models import MLP
 from leakgauge.protocol import FedAvg
 

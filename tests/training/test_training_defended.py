@@ -236,22 +236,6 @@ def test_training_learns_what_can_be_learnt_and_hits_count_it() -> None:
     assert none.shape == (0,)
 
 
-class Oracle:
-    """A defence whose models are asked through it."""
-
-    def __call__(self, local_update: LocalUpdate) -> LocalUpdate:
-        return local_update
-
-    def predict(self, logits: object, images: torch.Tensor, *, generator: torch.Generator) -> torch.Tensor:
-        return torch.nn.functional.one_hot((images.mean((1, 2, 3)) * 3).long(), 3).float()
-
-
-def test_a_defence_that_says_how_to_predict_is_asked_also_within_a_chain() -> None:
-    learner, state = learner_and_state(dense())
-    for defence in (Oracle(), Chain((Pruning(0.1), Oracle()))):
-        assert bool(hits(learner, state, points(600), defence, generator=torch.Generator()).all())
-
-
 class Counting(nn.Module):
     """Adds up how many images it was asked about."""
 

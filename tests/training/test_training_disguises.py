@@ -14,7 +14,6 @@ from leakgauge.randomness import seeded
 from leakgauge.training import DefendedTraining, Training, hits
 from leakgauge.training.disguises import (
     Disguise,
-    DisguisedTraining,
     Encrypted,
     NoisyImages,
     Undisguised,
@@ -31,8 +30,9 @@ def model() -> tuple[Learner, ModelState]:
     return learner_and_state(build(MLP(hidden=(8,)), (1, 4, 4), CLASSES, seed=0), mode="train")
 
 
-def training(disguise: Disguise, steps: int = 7) -> DisguisedTraining:
-    return DisguisedTraining(*model(), DATA, disguise, Training(steps, batch_size=8), classes=CLASSES, seed=1)
+def training(disguise: Disguise, steps: int = 7) -> DefendedTraining:
+    settings = Training(steps, batch_size=8)
+    return DefendedTraining(*model(), DATA, NoDefence(), settings, disguise=disguise, seed=1)
 
 
 def once(disguise: Disguise, seed: int = 0) -> Batch:
@@ -73,7 +73,6 @@ def test_of_public_images_nothing_is_in_the_label() -> None:
 
 def test_every_epoch_has_a_key_of_its_own_and_a_resumed_training_the_same_ones() -> None:
     first, again = training(Encrypted(InsideDataset(2))), training(Encrypted(InsideDataset(2)))
-    assert torch.equal(first.rows(0).sort().values, again.rows(0).sort().values)
     for step in (4, 0, 4):  # in any order, as after a resumption
         assert torch.equal(first.batch(step).inputs, again.batch(step).inputs)
     assert not torch.equal(first.batch(0).inputs, first.batch(3).inputs)
@@ -108,10 +107,10 @@ def test_asking_in_no_disguise_is_asking() -> None:
     learner, state = model()
     plain = hits(learner, state, DATA, NoDefence(), generator=seeded(0, "a"))
     assert 0 < float(plain.mean()) < 1
-    found = hits_in_disguise(learner, state, DATA, Undisguised(), classes=CLASSES, generator=seeded(0, "a"))
+    found = hits_in_disguise(learner, state, DATA, Undisguised(), generator=seeded(0, "a"))
     assert torch.equal(found, plain)
 
 
 def test_nobody_is_asked_about_nothing() -> None:
-    found = hits_in_disguise(*model(), DATA[:0], Undisguised(), classes=CLASSES, generator=seeded(0, "a"))
+    found = hits_in_disguise(*model(), DATA[:0], Undisguised(), generator=seeded(0, "a"))
     assert len(found) == 0

@@ -11,8 +11,8 @@ from leakgauge.audit.api import build_attack, chosen_budget
 from leakgauge.audit.plan import Prepared
 from leakgauge.audit.recorded import OpenRound
 from leakgauge.catalogue import standard_metrics
-from leakgauge.config import import_factory
 from leakgauge.data import reference_inputs
+from leakgauge.factories import import_factory
 from leakgauge.protocol.recording import read_round
 from leakgauge.randomness import seeded
 from leakgauge.version import VERSION

@@ -14,9 +14,10 @@ from leakgauge.audit.case import Case
 from leakgauge.audit.plan import Prepared
 from leakgauge.audit.recorded import OpenRound
 from leakgauge.catalogue import ATTACKS, Table, label_metrics
-from leakgauge.config import build, import_factory
+from leakgauge.config import build
 from leakgauge.data import reference_inputs
 from leakgauge.errors import InvalidCase
+from leakgauge.factories import import_factory
 from leakgauge.protocol.recording import RecordedRound, read_round
 from leakgauge.randomness import seeded
 from leakgauge.space import ImageSpace

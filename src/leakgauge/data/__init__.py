@@ -8,23 +8,3 @@ from leakgauge.data.folders import ImageFolder, Pictures
 from leakgauge.data.mnist import Mnist
 from leakgauge.data.photos import Photos, reference_images, reference_inputs
 from leakgauge.data.tables import BreastCancer, Csv, Diabetes
-
-__all__ = [
-    "BreastCancer",
-    "Cifar10",
-    "Cifar100",
-    "Csv",
-    "DataSource",
-    "Dataset",
-    "Diabetes",
-    "Digits",
-    "ImageFolder",
-    "Mnist",
-    "Npz",
-    "Photos",
-    "Pictures",
-    "read_batch",
-    "read_images",
-    "reference_images",
-    "reference_inputs",
-]

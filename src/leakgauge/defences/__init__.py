@@ -9,25 +9,3 @@ from leakgauge.defences.noise import GaussianNoise, LaplaceNoise
 from leakgauge.defences.pruning import Pruning
 from leakgauge.defences.secure_aggregation import SecureAggregation
 from leakgauge.defences.soteria import Soteria
-
-__all__ = [
-    "DELTA",
-    "DPSGD",
-    "Chain",
-    "Clipping",
-    "CrossInstaHide",
-    "Defence",
-    "GaussianNoise",
-    "InstaHide",
-    "LaplaceNoise",
-    "MixUp",
-    "Mixer",
-    "NoDefence",
-    "Pruning",
-    "SecureAggregation",
-    "Soteria",
-    "chain",
-    "epsilon",
-    "guaranteed_epsilon",
-    "parts",
-]

@@ -5,15 +5,3 @@ The mask hides signs and nothing else; see ``docs/instahide.md`` for what these 
 
 from leakgauge.encodings.keys import KeySource, SecureKeys, SeededKeys
 from leakgauge.encodings.schemes import CrossDataset, InsideDataset, Mixup, Scheme, Secret, encrypt
-
-__all__ = [
-    "CrossDataset",
-    "InsideDataset",
-    "KeySource",
-    "Mixup",
-    "Scheme",
-    "Secret",
-    "SecureKeys",
-    "SeededKeys",
-    "encrypt",
-]

@@ -13,29 +13,3 @@ from leakgauge.metrics.lpips import LPIPSVGG, LPIPSAlex, find_weights
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.public_found import PublicFound
 from leakgauge.metrics.ssim import SSIM
-
-__all__ = [
-    "FSIM",
-    "LPIPSVGG",
-    "PSNR",
-    "SSIM",
-    "AffinePSNR",
-    "CellsRight",
-    "Comparison",
-    "Identification",
-    "Kind",
-    "LPIPSAlex",
-    "LabelCounts",
-    "LabelExistence",
-    "LabelRecall",
-    "Metric",
-    "PublicFound",
-    "Summary",
-    "align",
-    "beyond_chance",
-    "class_counts",
-    "expected_guess",
-    "find_weights",
-    "student_interval",
-    "summarise",
-]

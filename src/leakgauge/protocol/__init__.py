@@ -6,22 +6,3 @@ from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate, Transfo
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.protocol.round import Federation, simulate_round
 from leakgauge.protocol.threat_model import THREAT_MODELS, BatchNormAccess, BatchNormKnowledge, ThreatModel
-
-__all__ = [
-    "THREAT_MODELS",
-    "BatchNormAccess",
-    "BatchNormKnowledge",
-    "Fact",
-    "FedAvg",
-    "FedSGD",
-    "Federation",
-    "Learner",
-    "LocalUpdate",
-    "ThreatModel",
-    "Transformed",
-    "UpdateObservation",
-    "UpdateTransform",
-    "known",
-    "learner_and_state",
-    "simulate_round",
-]

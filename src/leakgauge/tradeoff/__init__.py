@@ -4,5 +4,3 @@ from leakgauge.tradeoff.plan import TradeoffPlan
 from leakgauge.tradeoff.result import Tradeoff, cheapest, pareto
 from leakgauge.tradeoff.run import tradeoff
 from leakgauge.training.run import Trained, TrainingPlan, run_training
-
-__all__ = ["Tradeoff", "TradeoffPlan", "Trained", "TrainingPlan", "cheapest", "pareto", "run_training", "tradeoff"]

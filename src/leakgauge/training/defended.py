@@ -15,6 +15,7 @@ from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.protocol.learner import Learner, probe_of
 from leakgauge.protocol.local_update import Defence, FedSGD, LocalUpdate
 from leakgauge.randomness import seeded
+from leakgauge.training.disguises import Disguise, Drawn, Undisguised
 from leakgauge.training.recipes import steps_per_epoch
 from leakgauge.training.running_statistics import moved_statistics, values_per_example
 from leakgauge.training.schedule import Constant, Schedule
@@ -52,6 +53,7 @@ class DefendedTraining(Resumable):
         defence: Defence,
         training: Training,
         schedule: Schedule = Constant(),  # noqa: B008
+        disguise: Disguise = Undisguised(),  # noqa: B008
         *,
         seed: int = 0,
     ) -> None:
@@ -59,10 +61,12 @@ class DefendedTraining(Resumable):
             raise InvalidCase("There is no training data in this dataset; add the training files.")
         self.learner = learner.in_mode("train")
         self.data, self.training, self.schedule, self.seed = data, training, schedule, seed
+        self.disguise = disguise
         self._plain: LocalUpdate = FedSGD()
         self._defended = defence(self._plain)
         self._values = values_per_example(self.learner, state, probe_of(data.inputs))
-        self._order: tuple[int, Tensor] | None = None
+        self._classes = self.learner.num_classes(state, probe_of(data.inputs))
+        self._order: tuple[int, Tensor, Drawn] | None = None
         self._now = _Now(0, state, tree.map_tensors(torch.zeros_like, state.params))
 
     @property
@@ -112,17 +116,16 @@ class DefendedTraining(Resumable):
         )
 
     def batch(self, step: int) -> Batch:
-        """The mini-batch of a step."""
-        return self.data[self.rows(step)]
-
-    def rows(self, step: int) -> Tensor:
-        """Which examples a step is made on: every epoch in a new order, without what fills no batch."""
+        """The mini-batch of a step: every epoch in a new order and disguise, without what fills no batch."""
         size = self.training.batch_size
         epoch, place = divmod(step, steps_per_epoch(len(self.data), size))
         if self._order is None or self._order[0] != epoch:
             order = torch.randperm(len(self.data), generator=seeded(self.seed, "order", epoch))
-            self._order = epoch, order.to(self.data.labels.device)
-        return self._order[1][place * size : (place + 1) * size]
+            keys = seeded(self.seed, "disguise", epoch)
+            drawn = self.disguise.epoch(self.data, classes=self._classes, generator=keys)
+            self._order = epoch, order.to(self.data.labels.device), drawn
+        _, order, drawn = self._order
+        return drawn(order[place * size : (place + 1) * size], seeded(self.seed, "mask", step))
 
     def snapshot(self) -> dict[str, Tensor]:
         now = self._now

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -13,29 +13,24 @@ from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import Scheme, apply, check_images, class_weights
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import CENTRE
-from leakgauge.protocol.learner import Learner
-from leakgauge.protocol.local_update import Defence
-from leakgauge.randomness import seeded
-from leakgauge.training.defended import DefendedTraining
-from leakgauge.training.prediction import ENCODINGS, blocks_of
-from leakgauge.training.recipes import steps_per_epoch
-from leakgauge.training.schedule import Constant, Schedule
-from leakgauge.training.train import Training
+from leakgauge.protocol.learner import Learner, probe_of
+from leakgauge.training.prediction import ENCODINGS, count_hits
 from leakgauge.types import Batch, ModelState
 
 Drawn = Callable[[Tensor, Generator], Batch]
 """One epoch's disguise of a set: from the rows of a mini-batch, and randomness for their masks, to what is seen."""
 
 
-class Disguise(Protocol):
-    """Frozen dataclasses whose fields are their configuration."""
+class Disguise(ABC):
+    """What a training is shown in place of its images; frozen dataclasses whose fields are their configuration."""
 
+    @abstractmethod
     def epoch(self, data: Batch, *, classes: int, generator: Generator) -> Drawn:
         """Everything that is drawn over the whole set, once an epoch."""
 
 
 @dataclass(frozen=True)
-class Undisguised:
+class Undisguised(Disguise):
     """The images themselves."""
 
     def epoch(self, data: Batch, *, classes: int, generator: Generator) -> Drawn:
@@ -44,7 +39,7 @@ class Undisguised:
 
 
 @dataclass(frozen=True)
-class Encrypted:
+class Encrypted(Disguise):
     """Encodings by a scheme, the partners and coefficients of an epoch drawn over the whole set.
 
     The keys are seeded, so that a training can be repeated, which no deployment may do.
@@ -68,7 +63,7 @@ class Encrypted:
 
 
 @dataclass(frozen=True)
-class NoisyImages:
+class NoisyImages(Disguise):
     """(1 - alpha) x + e, e Laplace noise with E|e|_1 = alpha E|x|_1 [Huang et al., 2020, section 5.2].
 
     On the scale of signs, x around the centre; the result is not clipped.
@@ -94,48 +89,22 @@ class NoisyImages:
         return noisy
 
 
-class DisguisedTraining(DefendedTraining):
-    """`DefendedTraining` whose mini-batches are rows of an epoch's disguise."""
-
-    def __init__(
-        self,
-        learner: Learner,
-        state: ModelState,
-        data: Batch,
-        disguise: Disguise,
-        training: Training,
-        schedule: Schedule = Constant(),  # noqa: B008
-        *,
-        classes: int,
-        defence: Defence = lambda local_update: local_update,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(learner, state, data, defence, training, schedule, seed=seed)
-        self.disguise, self.classes = disguise, classes
-        self._drawn: tuple[int, Drawn] | None = None
-
-    def batch(self, step: int) -> Batch:
-        epoch = step // steps_per_epoch(len(self.data), self.training.batch_size)
-        if self._drawn is None or self._drawn[0] != epoch:
-            keys = seeded(self.seed, "disguise", epoch)
-            self._drawn = epoch, self.disguise.epoch(self.data, classes=self.classes, generator=keys)
-        return self._drawn[1](self.rows(step), seeded(self.seed, "mask", step))
-
-
 def hits_in_disguise(
-    learner: Learner, state: ModelState, data: Batch, disguise: Disguise, *, classes: int, generator: Generator
+    learner: Learner, state: ModelState, data: Batch, disguise: Disguise, *, generator: Generator
 ) -> Tensor:
     """1 for each example that is classified correctly from `ENCODINGS` disguises of it, probabilities averaged.
 
     What a scheme mixes in are other images of those asked about.
     """
-    tested, named = learner.in_mode("eval"), []
-    with torch.no_grad():
-        for block in blocks_of(data):
-            everyone = torch.arange(len(block), device=block.labels.device)
-            total = torch.zeros(len(block), classes).to(block.inputs)
-            for _ in range(ENCODINGS):
-                shown = disguise.epoch(block, classes=classes, generator=generator)(everyone, generator)
-                total += tested.logits(state.params, state.buffers, shown.inputs).softmax(dim=1)
-            named.append(total.argmax(dim=1))
-    return (torch.cat(named) == data.labels).double() if named else torch.empty(0, dtype=torch.float64)
+    tested = learner.in_mode("eval")
+
+    def ask(block: Batch) -> Tensor:
+        everyone = torch.arange(len(block), device=block.labels.device)
+        classes = tested.num_classes(state, probe_of(block.inputs))
+        total = torch.zeros(len(block), classes).to(block.inputs)
+        for _ in range(ENCODINGS):
+            shown = disguise.epoch(block, classes=classes, generator=generator)(everyone, generator)
+            total += tested.logits(state.params, state.buffers, shown.inputs).softmax(dim=1)
+        return total
+
+    return count_hits(data, ask)

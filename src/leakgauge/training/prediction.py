@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
@@ -14,24 +13,14 @@ from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import UpdateTransform
 from leakgauge.types import Batch, ModelState
 
-Logits = Callable[[Tensor], Tensor]
-
 ENCODINGS = 10
 """Encodings of each image that a model is asked about if it has seen nothing else [Huang et al., 2021]."""
 
 _BLOCK = 512
 
 
-@runtime_checkable
-class Predicts(Protocol):
-    """A defence whose models are asked in its own way."""
-
-    def predict(self, logits: Logits, images: Tensor, *, generator: Generator) -> Tensor:
-        """Scores n k of images n c h w, by asking ``logits`` as often as needed."""
-
-
 def answer(defence: Defence, learner: Learner, state: ModelState, images: Tensor, *, generator: Generator) -> Tensor:
-    """The scores of a model that was trained under a defence; of a chain, the first link that has a way of asking.
+    """The scores of a model that was trained under a defence; of a chain, the first link decides that flips signs.
 
     A model trained on images with flipped signs has never seen a plain one: it is asked about ``ENCODINGS`` encodings
     of each, mixed with others of those asked about, and its class probabilities are averaged.
@@ -41,8 +30,6 @@ def answer(defence: Defence, learner: Learner, state: ModelState, images: Tensor
         return learner.logits(state.params, state.buffers, asked)
 
     for part in parts(defence):
-        if isinstance(part, Predicts):
-            return part.predict(logits, images, generator=generator)
         if isinstance(part, UpdateTransform) and part.flips_signs:
             batch = Batch(images, torch.zeros(len(images), dtype=torch.long, device=images.device))
             encodings = (part.encode(learner, state, batch, generator=generator).batch.inputs for _ in range(ENCODINGS))
@@ -52,17 +39,18 @@ def answer(defence: Defence, learner: Learner, state: ModelState, images: Tensor
 
 def hits(learner: Learner, state: ModelState, data: Batch, defence: Defence, *, generator: Generator) -> Tensor:
     """1 for each example that the model classifies correctly, else 0; in eval mode, as a model is used."""
+    tested = learner.in_mode("eval")
+    return count_hits(data, lambda block: answer(defence, tested, state, block.inputs, generator=generator))
+
+
+def count_hits(data: Batch, ask: Callable[[Batch], Tensor]) -> Tensor:
+    """1 for each example whose own class has the highest of the scores that are given for it, else 0.
+
+    Asked in equal parts: a last one of few would leave too few to mix.
+    """
     if len(data) == 0:
         return torch.empty(0, dtype=torch.float64)
-    tested = learner.in_mode("eval")
+    blocks = torch.arange(len(data)).tensor_split(math.ceil(len(data) / _BLOCK))
     with torch.no_grad():
-        named = [
-            answer(defence, tested, state, block.inputs, generator=generator).argmax(1) for block in blocks_of(data)
-        ]
+        named = [ask(data[rows]).argmax(1) for rows in blocks]
     return (torch.cat(named) == data.labels).double()
-
-
-def blocks_of(data: Batch) -> list[Batch]:
-    """The examples in equal parts that can be asked about at once: a last one of few would leave too few to mix."""
-    count = math.ceil(len(data) / _BLOCK)
-    return [data[rows] for rows in torch.arange(len(data)).tensor_split(count)] if count else []

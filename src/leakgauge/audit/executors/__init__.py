@@ -3,5 +3,3 @@
 from leakgauge.audit.executors.base import Executor
 from leakgauge.audit.executors.in_process import InProcess
 from leakgauge.audit.executors.processes import Processes, executor_for
-
-__all__ = ["Executor", "InProcess", "Processes", "executor_for"]

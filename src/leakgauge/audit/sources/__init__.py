@@ -4,5 +4,3 @@ from leakgauge.audit.sources.base import Source
 from leakgauge.audit.sources.encodings import PublishedEncodings
 from leakgauge.audit.sources.recorded import RecordedUpdate
 from leakgauge.audit.sources.simulated import SimulatedClient, SimulatedUpdate
-
-__all__ = ["PublishedEncodings", "RecordedUpdate", "SimulatedClient", "SimulatedUpdate", "Source"]

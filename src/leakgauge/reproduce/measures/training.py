@@ -20,8 +20,8 @@ from leakgauge.reproduce.experiment import Scale
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.study import Bench, Found
 from leakgauge.threads import model_threads
-from leakgauge.training import Cosine, Recipe
-from leakgauge.training.disguises import Disguise, DisguisedTraining, Undisguised, hits_in_disguise
+from leakgauge.training import Cosine, DefendedTraining, Recipe
+from leakgauge.training.disguises import Disguise, Undisguised, hits_in_disguise
 from leakgauge.training.models import model_for
 from leakgauge.training.prediction import hits
 from leakgauge.training.schedule import Milestones
@@ -122,28 +122,20 @@ class Trains:
         module = model_for(data, work.model, seed=seed).to(device)
         learner, state = learner_and_state(module, mode="train")
         disguise, settings = self.disguising(public), work.recipe.training(len(private))
-        training = DisguisedTraining(
-            learner,
-            state,
-            private,
-            disguise,
-            settings,
-            work.recipe.schedule,
-            classes=data.num_classes,
-            defence=self.defence,
-            seed=seed,
+        training = DefendedTraining(
+            learner, state, private, self.defence, settings, work.recipe.schedule, disguise, seed=seed
         )
         with model_threads(module):
             while not training.over:
                 training.step()
                 bench.watch.step(f"training, run {seed - bench.seed + 1}", training.done / settings.steps)
-            generator, classes = seeded(seed, "predict"), data.num_classes
+            generator = seeded(seed, "predict")
             seen, nothing = training.state, torch.full((len(test),), torch.nan)
             plain = disguised = nothing
             if not training.diverged:
                 plain = hits(learner, seen, test, NoDefence(), generator=generator) if self.plain else nothing
                 if self.disguised:
-                    disguised = hits_in_disguise(learner, seen, test, disguise, classes=classes, generator=generator)
+                    disguised = hits_in_disguise(learner, seen, test, disguise, generator=generator)
         setting: dict[str, object] = {
             "disguise": repr(disguise),
             "defence": repr(self.defence),
