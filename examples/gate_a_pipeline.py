@@ -6,15 +6,15 @@ python examples/gate_a_pipeline.py [--std 0.1] [--steps 600]
 import argparse
 import sys
 
-from leakgauge.audit.api import execute
-from leakgauge.audit.plan import Plan, prepare
+from leakgauge.audit.execute import execute
+from leakgauge.audit.plan import AuditPlan, prepare
 
 
 def main(std: float, steps: int) -> list[str]:
     """A sentence for each limit that is exceeded."""
-    plan = Plan(defences=(f"clipping:max_norm=1+gaussian_noise:std={std}",), steps=steps, batch_size=1)
+    plan = AuditPlan(defences=(f"clipping:max_norm=1+gaussian_noise:std={std}",), steps=steps, batch_size=1)
     prepared = prepare(plan)
-    result = execute(prepared.cases, prepared.metrics, prepared.description, out=None)
+    result = execute(prepared, out=None)
     return result.exceeding({"identification": 0.5})
 
 

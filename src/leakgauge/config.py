@@ -15,12 +15,15 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from leakgauge.catalogue import DATASETS, DEFENCES, Table
+from leakgauge.attacks.base import Attack
+from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
+from leakgauge.catalogue import ATTACKS, DATASETS, DEFENCES, Table
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
 from leakgauge.defences.base import parts
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import cause
+from leakgauge.protocol.threat_model import THREAT_MODELS, ThreatModel
 
 T = TypeVar("T")
 
@@ -51,6 +54,34 @@ def build_dataset(text: str, root: str | Path | None) -> Dataset:
     """The dataset that a specification names, read below ``root``."""
     dataset: Dataset = build(DATASETS, text, kind="dataset")(None if root is None else Path(root))
     return dataset
+
+
+def build_threat_model(name: str) -> ThreatModel:
+    return choose(THREAT_MODELS, name, kind="threat model")
+
+
+def build_budget(budget: str | Budget | None, steps: int | None = None, seconds: float | None = None) -> Budget | None:
+    """The budget that a name, steps and seconds ask for; steps and seconds replace those of the name.
+
+    >>> build_budget("deep", seconds=90.0)
+    Budget(steps=None, seconds=90.0, clock='wall')
+    """
+    if budget is None:
+        return None if steps is None and seconds is None else Budget(steps, seconds)
+    if not isinstance(budget, str | Budget):
+        raise InvalidCase(f"A budget is {', '.join(BUDGETS)} or a Budget, got {budget!r}; write Budget(seconds=...).")
+    named = budget if isinstance(budget, Budget) else choose(BUDGETS, budget, kind="budget")
+    return dataclasses.replace(
+        named,
+        steps=named.steps if steps is None else steps,
+        seconds=named.seconds if seconds is None else seconds,
+    )
+
+
+def build_attack(attack: str | Attack, budget: Budget | None = None) -> Attack:
+    """An attack, or the one that a specification names, with its budget replaced where it has one."""
+    made: Attack = build(ATTACKS, attack, kind="attack") if isinstance(attack, str) else attack
+    return made if budget is None else with_budget(made, budget)
 
 
 def build_defence(text: str) -> Defence:

@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy, one_hot
 import leakgauge
 from leakgauge import AuditResult, Batch, FedAvg, Outcome, Verdict
 from leakgauge.attacks.analytic import LinearLayer
-from leakgauge.audit.api import DEFAULT_DEFENCES
 from leakgauge.audit.executors import in_process
+from leakgauge.audit.plan import DEFAULT_DEFENCES
 from leakgauge.audit.store import FolderStore
 from leakgauge.defences import Clipping
 from leakgauge.errors import InvalidCase, InvalidFile
@@ -234,7 +234,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "unknown attack": ({"attacks": ["linear_lair"]}, "did you mean 'linear_layer'"),
     "unknown defence": ({"defences": ["prunning"]}, "did you mean 'pruning'"),
     "unknown threat model": ({"threat_model": "informd"}, "did you mean 'informed'"),
-    "threat model with an option": ({"threat_model": "informed:v=1"}, "has no option 'v'"),
+    "threat model with an option": ({"threat_model": "informed:v=1"}, "did you mean 'informed'"),
     "no attack": ({"attacks": []}, "at least one"),
     "no defence": ({"defences": []}, "at least one"),
     "no trainable parameter": ({"model": mlp().requires_grad_(False)}, "no trainable parameter"),

@@ -30,13 +30,14 @@ from leakgauge.attacks.matching import (
 )
 from leakgauge.attacks.matching.loss import RowsLoss
 from leakgauge.attacks.recipes import quasi_newton
-from leakgauge.audit.api import build_attack, chosen_budget, execute
 from leakgauge.audit.case import Case
+from leakgauge.audit.execute import PreparedAudit, execute
 from leakgauge.audit.executors import InProcess
 from leakgauge.audit.grid import Round, grid
-from leakgauge.audit.plan import Plan
+from leakgauge.audit.plan import AuditPlan
 from leakgauge.audit.record import Record
 from leakgauge.audit.store import FolderStore, MemoryStore
+from leakgauge.config import build_attack, build_budget
 from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase
 from leakgauge.files import read_tensors, write_tensors
@@ -106,11 +107,11 @@ def test_what_has_no_budget_stays_the_very_same(attack: Any) -> None:
 def test_steps_and_seconds_replace_those_of_a_named_budget_and_the_first_used_up_ends_it(
     asked: tuple[Any, ...], budget: Budget | None
 ) -> None:
-    assert chosen_budget(*asked) == budget
+    assert build_budget(*asked) == budget
 
 
 def test_without_a_budget_each_attack_keeps_its_own() -> None:
-    assert Plan().work() is None
+    assert AuditPlan().work() is None
     assert build_attack("quasi_newton") == quasi_newton()
     assert build_attack("label_flip", Budget(seconds=2.0)).attack.budget == Budget(seconds=2.0)
 
@@ -128,7 +129,7 @@ def test_without_a_budget_each_attack_keeps_its_own() -> None:
 )
 def test_a_budget_that_makes_no_sense_is_refused_in_one_sentence(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidCase, match=message) as caught:
-        Plan(**changes)
+        AuditPlan(**changes)
     assert "\n" not in str(caught.value)
 
 
@@ -480,10 +481,12 @@ def test_an_audit_stopped_in_its_second_attack_reports_the_first_and_goes_on_wit
     def watch(index: int, title: str, slot: int = 0) -> Progress:
         return stop_at(4, KeyboardInterrupt) if index else silent
 
-    first = execute(cases, METRICS, {"seed": 0}, tmp_path, watch)
+    first = execute(PreparedAudit(cases, METRICS, {"seed": 0}), tmp_path, watch)
     assert (first.complete, len(first.rows)) == (False, 1)
     made: list[int] = []
-    again = execute(cases, METRICS, {"seed": 0}, tmp_path, lambda index, case: lambda tick: made.append(tick.step))
+    again = execute(
+        PreparedAudit(cases, METRICS, {"seed": 0}), tmp_path, lambda index, case: lambda tick: made.append(tick.step)
+    )
     assert again.complete
     assert made == list(range(5, STEPS + 1))
 

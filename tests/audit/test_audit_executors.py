@@ -13,9 +13,10 @@ import torch
 from torch import Generator
 
 from leakgauge.audit.case import Case
+from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.executors import InProcess, Processes, processes
 from leakgauge.audit.executors.processes import cores
-from leakgauge.audit.plan import Plan, Prepared, prepare
+from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.audit.store import FolderStore
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
@@ -24,10 +25,10 @@ from leakgauge.types import Outcome, Reconstruction
 
 
 @pytest.fixture(scope="module")
-def prepared() -> Prepared:
+def prepared() -> PreparedAudit:
     torch.set_num_threads(1)
     return prepare(
-        Plan(
+        AuditPlan(
             model="mlp:hidden=[8]",
             train_steps=0,
             batch_size=1,
@@ -78,7 +79,7 @@ def digits(case: Case, store: FolderStore) -> str:
     return replace(record, seconds=0.0).to_json()
 
 
-def test_cases_in_two_processes_give_the_records_of_one_in_their_order(prepared: Prepared, tmp_path: Path) -> None:
+def test_cases_in_two_processes_give_the_records_of_one_in_their_order(prepared: PreparedAudit, tmp_path: Path) -> None:
     alone, shared = FolderStore.create(tmp_path / "alone"), FolderStore.create(tmp_path / "shared")
     expected = [record.key for record in InProcess().run(prepared.cases, prepared.metrics, alone)]
     told: dict[int, list[float]] = {}
@@ -97,7 +98,7 @@ def test_cases_in_two_processes_give_the_records_of_one_in_their_order(prepared:
     assert not multiprocessing.active_children()
 
 
-def test_results_that_are_kept_are_not_computed_again(prepared: Prepared, tmp_path: Path) -> None:
+def test_results_that_are_kept_are_not_computed_again(prepared: PreparedAudit, tmp_path: Path) -> None:
     store = FolderStore.create(tmp_path)
     first = list(InProcess().run(prepared.cases, prepared.metrics, store))
     begun: list[int] = []
@@ -111,14 +112,16 @@ def test_results_that_are_kept_are_not_computed_again(prepared: Prepared, tmp_pa
     assert begun == []
 
 
-def test_short_work_starts_no_process(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_work_starts_no_process(prepared: PreparedAudit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_start_worker", lambda pack: pytest.fail("a process was started"))
     store = FolderStore.create(tmp_path)
     found = list(Processes(2, 600.0).run(prepared.cases, prepared.metrics, store))
     assert len(found) == len(prepared.cases)
 
 
-def test_what_cannot_be_sent_runs_here(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_sent_runs_here(
+    prepared: PreparedAudit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Local(Failing):
         def __call__(self, observation: UpdateObservation, **rest: object) -> Reconstruction:
             return Reconstruction(None, None, Outcome.NOT_APPLICABLE)
@@ -129,21 +132,21 @@ def test_what_cannot_be_sent_runs_here(prepared: Prepared, tmp_path: Path, monke
     assert len(found) == 2
 
 
-def test_an_error_of_a_worker_is_that_of_the_audit(prepared: Prepared, tmp_path: Path) -> None:
+def test_an_error_of_a_worker_is_that_of_the_audit(prepared: PreparedAudit, tmp_path: Path) -> None:
     cases = [replace(case, attack=Failing()) for case in prepared.cases[:2]]
     with pytest.raises(InvalidCase, match="always fails"):
         list(Processes(2, 0.0).run(cases, prepared.metrics, FolderStore.create(tmp_path)))
     assert not multiprocessing.active_children()
 
 
-def test_a_worker_that_dies_is_told_in_one_sentence(prepared: Prepared, tmp_path: Path) -> None:
+def test_a_worker_that_dies_is_told_in_one_sentence(prepared: PreparedAudit, tmp_path: Path) -> None:
     cases = [replace(case, attack=Fatal()) for case in prepared.cases[:2]]
     with pytest.raises(InvalidCase, match=r"ended without a result.*--jobs 1"):
         list(Processes(2, 0.0).run(cases, prepared.metrics, FolderStore.create(tmp_path)))
     assert not multiprocessing.active_children()
 
 
-def test_ctrl_c_stops_the_workers_and_keeps_what_is_done(prepared: Prepared, tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_workers_and_keeps_what_is_done(prepared: PreparedAudit, tmp_path: Path) -> None:
     first, second, *_ = (case for case in prepared.cases if case.attack_name == "linear_layer")
     cases = [first, replace(second, attack=Endless())]
     store = FolderStore.create(tmp_path)

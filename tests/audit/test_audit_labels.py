@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +16,12 @@ from torch import Generator, nn
 from leakgauge import THREAT_MODELS, Federation, FedSGD, RecordedRound, UpdateObservation, audit, write_round
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.labels import IDLG
-from leakgauge.audit import restoration
-from leakgauge.audit.api import execute, load_result
+from leakgauge.audit import recorded as recorded_module
 from leakgauge.audit.case import Case
+from leakgauge.audit.execute import execute, load_result
 from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.record import Pictures, Record
-from leakgauge.audit.restoration import DEFAULT_METHOD, Restoration, label_methods, prepare_restoration
+from leakgauge.audit.recorded import DEFAULT_LABEL_ATTACK, RecordedPlan, label_attacks, prepare_recorded
 from leakgauge.audit.result import summarise_records
 from leakgauge.audit.run import run_case
 from leakgauge.audit.store import FolderStore
@@ -107,9 +106,7 @@ def test_an_attack_on_images_that_failed_keeps_the_originals() -> None:
     assert record.restored_counts == COUNTS
 
 
-def test_counts_and_guess_return_from_disk_and_records_without_them_still_load(
-    tmp_path: Path, make_record: MakeRecord
-) -> None:
+def test_counts_and_guess_return_from_disk(tmp_path: Path, make_record: MakeRecord) -> None:
     record = make_record(
         true_counts=(1, 0), restored_counts=(0, 1), label_guess={"label_recall": 0.1 + 0.2, "x": math.nan}
     )
@@ -120,12 +117,6 @@ def test_counts_and_guess_return_from_disk_and_records_without_them_still_load(
     assert (back.true_counts, back.restored_counts) == ((1, 0), (0, 1))
     assert back.label_guess["label_recall"] == 0.1 + 0.2
     assert math.isnan(back.label_guess["x"])
-    old = json.loads(record.to_json())
-    for name in ("true_counts", "restored_counts", "label_guess"):
-        del old[name]
-    earlier = Record.from_json(json.dumps(old), Pictures())
-    assert (earlier.true_counts, earlier.restored_counts, earlier.label_guess) == (None, None, {})
-    assert replace(record, true_counts=None, restored_counts=None, label_guess={}) == earlier
 
 
 def labelled(make_record: MakeRecord, hits: int = 8, size: int = 8, **changes: Any) -> Record:
@@ -203,7 +194,7 @@ def test_an_audit_of_labels_leaves_no_image_behind_and_is_read_again(tmp_path: P
 @pytest.fixture
 def rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two recorded rounds of the same model: one says its labels, the other only how many there are."""
-    monkeypatch.setattr(restoration, "import_factory", lambda reference: model())
+    monkeypatch.setattr(recorded_module, "import_factory", lambda reference: model())
     module = model()
     paths = []
     for number, labels in enumerate((LABELS, torch.tensor([1, 2]))):
@@ -217,14 +208,14 @@ def rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_recorded_rounds_become_one_row_per_method_scored_where_the_truth_is_known(rounds: list[str]) -> None:
-    prepared = prepare_restoration(Restoration(tuple(rounds), "any:model", ("idlg_labels",)))
+    prepared = prepare_recorded(RecordedPlan(tuple(rounds), "any:model", ("idlg_labels",), labels_only=True))
     assert [(case.round, case.null, case.truth is None) for case in prepared.cases] == [
         (0, False, False),
         (0, True, False),
         (1, False, True),
     ]
     assert all(case.source.observe().labels is None for case in prepared.cases)
-    result = execute(prepared.cases, prepared.metrics, prepared.description, None)
+    result = execute(prepared, None)
     (row,) = result.rows
     assert [record.true_counts for record in row.records] == [COUNTS, None]
     # Of two examples with labels of their own the sign rule is exact.
@@ -234,18 +225,18 @@ def test_recorded_rounds_become_one_row_per_method_scored_where_the_truth_is_kno
 
 def test_a_batch_larger_than_the_embedded_photographs_has_a_null_too(rounds: list[str]) -> None:
     labels = torch.arange(300) % CLASSES
-    recorded = restoration.read_round(Path(rounds[0]))
+    recorded = recorded_module.read_round(Path(rounds[0]))
     write_round(Path(rounds[0]), replace(recorded, labels=labels))
-    _, null = prepare_restoration(Restoration((rounds[0],), "any:model", ("idlg_labels",))).cases
+    _, null = prepare_recorded(RecordedPlan((rounds[0],), "any:model", ("idlg_labels",), labels_only=True)).cases
     assert run_case(null, label_metrics()).restored_counts is not None
 
 
 def test_every_method_is_an_attack_of_the_catalogue_that_returns_labels_alone(rounds: list[str]) -> None:
-    methods = label_methods()
-    assert {"idlg_labels", DEFAULT_METHOD} <= methods.keys()
+    methods = label_attacks()
+    assert {"idlg_labels", DEFAULT_LABEL_ATTACK} <= methods.keys()
     assert "quasi_newton" not in methods
-    prepared = prepare_restoration(Restoration((rounds[0],), "any:model", tuple(methods)))
-    result = execute(prepared.cases, prepared.metrics, prepared.description, None)
+    prepared = prepare_recorded(RecordedPlan((rounds[0],), "any:model", tuple(methods), labels_only=True))
+    result = execute(prepared, None)
     assert {row.attack for row in result.rows} == set(methods)
     for row in result.rows:
         assert row.records[0].pictures == Pictures()
@@ -255,8 +246,8 @@ def test_every_method_is_an_attack_of_the_catalogue_that_returns_labels_alone(ro
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"methods": ("idlg_label",)}, "no label method 'idlg_label'; did you mean 'idlg_labels'"),
-        ({"methods": ("quasi_newton",)}, "no label method 'quasi_newton'; choose from .*idlg_labels"),
+        ({"attacks": ("idlg_label",)}, "no label method 'idlg_label'; did you mean 'idlg_labels'"),
+        ({"attacks": ("quasi_newton",)}, "no label method 'quasi_newton'; choose from .*idlg_labels"),
         ({"batch_size": 3}, "covers 4 examples, not 3; leave out --batch-size"),
         ({"batch_size": 0}, "at least one example"),
         ({"truths": ("a.npz", "b.npz")}, "1 rounds and 2 truths"),
@@ -265,11 +256,13 @@ def test_every_method_is_an_attack_of_the_catalogue_that_returns_labels_alone(ro
 )
 def test_what_makes_no_sense_is_refused(rounds: list[str], changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidCase, match=message):
-        prepare_restoration(replace(Restoration((rounds[0],), "any:model", ("idlg_labels",)), **changes))
+        prepare_recorded(
+            replace(RecordedPlan((rounds[0],), "any:model", ("idlg_labels",), labels_only=True), **changes)
+        )
 
 
 def test_the_labels_of_a_round_must_fit_the_model(rounds: list[str]) -> None:
-    recorded = restoration.read_round(Path(rounds[0]))
+    recorded = recorded_module.read_round(Path(rounds[0]))
     write_round(Path(rounds[0]), replace(recorded, labels=torch.tensor([CLASSES])))
     with pytest.raises(InvalidCase, match="5 classes"):
-        prepare_restoration(Restoration((rounds[0],), "any:model", ("idlg_labels",)))
+        prepare_recorded(RecordedPlan((rounds[0],), "any:model", ("idlg_labels",), labels_only=True))

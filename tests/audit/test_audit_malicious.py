@@ -8,9 +8,9 @@ from audit_support import *  # noqa: F403
 
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions
-from leakgauge.audit.api import DEFAULT_ATTACKS, audit
+from leakgauge.audit.api import audit
 from leakgauge.audit.grid import Round, grid
-from leakgauge.audit.plan import Plan, prepare
+from leakgauge.audit.plan import DEFAULT_ATTACKS, AuditPlan, prepare
 from leakgauge.audit.run import run_case
 from leakgauge.catalogue import ATTACKS
 from leakgauge.config import build as build_part
@@ -93,7 +93,7 @@ def test_every_server_is_in_the_catalogue_and_none_is_a_default():
 
 
 def test_a_plan_runs_a_malicious_attack_by_name():
-    plan = Plan(batch_size=3, attacks=("front_layer",), defences=("none",), train_steps=0, distractors=5)
+    plan = AuditPlan(batch_size=3, attacks=("front_layer",), defences=("none",), train_steps=0, distractors=5)
     real, null = prepare(plan).cases
     assert real.ledger[0].words.startswith("MALICIOUS: front_layer")
     assert null.ledger == real.ledger

@@ -12,17 +12,17 @@ from audit_support import *  # noqa: F403
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit import plan as planning
-from leakgauge.audit.api import build_attack
 from leakgauge.audit.case import Case
+from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.grid import draw_crowd
-from leakgauge.audit.plan import Plan, Prepared, plan_of, prepare
+from leakgauge.audit.plan import AuditPlan, plan_of, prepare
 from leakgauge.audit.sources import SimulatedUpdate
-from leakgauge.config import from_mapping
+from leakgauge.config import build_attack, from_mapping
 from leakgauge.data import Digits, Photos
 from leakgauge.errors import InvalidCase
 from leakgauge.types import Batch
 
-SMALL = Plan(
+SMALL = AuditPlan(
     dataset="digits",
     model="mlp:hidden=(8,)",
     train_steps=1,
@@ -35,7 +35,7 @@ SMALL = Plan(
 
 
 @pytest.fixture(scope="module")
-def prepared() -> Prepared:
+def prepared() -> PreparedAudit:
     return prepare(SMALL)
 
 
@@ -48,7 +48,7 @@ def overlap(left: torch.Tensor, right: torch.Tensor) -> int:
     return sum(bool((image == right).flatten(1).all(1).any()) for image in left)
 
 
-def test_a_plan_becomes_every_round_under_every_defence_and_attack_with_its_null(prepared: Prepared) -> None:
+def test_a_plan_becomes_every_round_under_every_defence_and_attack_with_its_null(prepared: PreparedAudit) -> None:
     assert [(case.defence, case.round, case.null) for case in prepared.cases] == [
         (defence, number, null)
         for defence in ("none", "clipping:max_norm=1")
@@ -59,7 +59,7 @@ def test_a_plan_becomes_every_round_under_every_defence_and_attack_with_its_null
     assert len({case.key for case in prepared.cases}) == 8
 
 
-def test_no_image_is_attacked_twice_nor_is_its_own_decoy_or_distractor(prepared: Prepared) -> None:
+def test_no_image_is_attacked_twice_nor_is_its_own_decoy_or_distractor(prepared: PreparedAudit) -> None:
     first, first_null, second, second_null = prepared.cases[:4]
     assert overlap(private(first), private(second)) == 0
     for null in (first_null, second_null):
@@ -71,14 +71,14 @@ def test_no_image_is_attacked_twice_nor_is_its_own_decoy_or_distractor(prepared:
         assert overlap(private(null), null.distractors) == 0
 
 
-def test_every_defence_meets_the_same_victims(prepared: Prepared) -> None:
+def test_every_defence_meets_the_same_victims(prepared: PreparedAudit) -> None:
     for bare, defended in zip(prepared.cases[:4], prepared.cases[4:], strict=True):
         assert torch.equal(private(bare), private(defended))
 
 
-def test_the_description_is_the_plan_and_what_came_of_it(prepared: Prepared) -> None:
+def test_the_description_is_the_plan_and_what_came_of_it(prepared: PreparedAudit) -> None:
     stored = json.loads(json.dumps(prepared.description))
-    assert from_mapping(Plan, plan_of(stored), source="plan") == SMALL
+    assert from_mapping(AuditPlan, plan_of(stored), source="plan") == SMALL
     assert set(stored) - set(plan_of(stored)) == {"version", "accuracy", "victims", "class_names"}
     assert 0 <= stored["accuracy"] <= 1
     assert [len(chosen) for chosen in stored["victims"]] == [2, 2]
@@ -97,7 +97,7 @@ def test_another_seed_draws_other_victims_and_another_model() -> None:
     assert [case.key for case in one.cases] == [case.key for case in same.cases]
     assert one.description["victims"] != other.description["victims"]
 
-    def weight(prepared: Prepared) -> torch.Tensor:
+    def weight(prepared: PreparedAudit) -> torch.Tensor:
         source = prepared.cases[0].source
         assert isinstance(source, SimulatedUpdate)
         return next(iter(source.client.federation.state.params.values()))
@@ -201,4 +201,4 @@ def test_a_plan_survives_json_in_full() -> None:
         SMALL, data_root="/data", state="w.safetensors", steps=5, weights="lpips", mode="train", seed=9
     )
     stored = json.loads(json.dumps(asdict(everything)))
-    assert from_mapping(Plan, stored, source="plan") == everything
+    assert from_mapping(AuditPlan, stored, source="plan") == everything

@@ -19,8 +19,8 @@ from leakgauge import THREAT_MODELS, FedSGD, UpdateObservation, Verdict
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.audit import case as case_module
 from leakgauge.audit import run as run_module
-from leakgauge.audit.api import execute
 from leakgauge.audit.case import Case
+from leakgauge.audit.execute import PreparedAudit, execute
 from leakgauge.audit.executors import InProcess
 from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.record import Pictures, Record
@@ -217,9 +217,8 @@ def test_a_defence_changes_neither_the_victims_nor_the_start_of_the_attack() -> 
 
 def test_a_linear_layer_gives_away_its_input_and_its_null_does_not() -> None:
     """Geiping et al. 2020, Prop. 3.1: with one image the recovery is exact; an unrelated update tells nothing."""
-    result = execute(
-        cases(LinearLayer(), rounds=[a_round(seed=seed) for seed in (1, 2, 3)]), standard_metrics(), {}, None
-    )
+    planned = cases(LinearLayer(), rounds=[a_round(seed=seed) for seed in (1, 2, 3)])
+    result = execute(PreparedAudit(planned, standard_metrics(), {}), None)
     (row,) = result.rows
     assert row.measurements["identification"].attack.mean == 1.0
     assert row.measurements["identification"].null.mean == 0.0
@@ -230,7 +229,9 @@ def test_a_linear_layer_gives_away_its_input_and_its_null_does_not() -> None:
 
 
 def test_a_guess_that_ignores_the_update_is_no_leak() -> None:
-    (row,) = execute(cases(Spy(), rounds=[a_round(seed=seed) for seed in range(5)]), METRICS, {}, None).rows
+    (row,) = execute(
+        PreparedAudit(cases(Spy(), rounds=[a_round(seed=seed) for seed in range(5)]), METRICS, {}), None
+    ).rows
     assert row.measurements["psnr"].attack.mean == pytest.approx(row.measurements["psnr"].null.mean)
     assert row.verdict is Verdict.NO_LEAK_FOUND
 

@@ -17,7 +17,7 @@ from audit_support import *  # noqa: F403
 from audit_support import MakeRecord
 
 import leakgauge
-from leakgauge.audit.api import load_result
+from leakgauge.audit.execute import load_result
 from leakgauge.audit.record import Pictures
 from leakgauge.audit.store import FolderStore, MemoryStore, check_reachable
 from leakgauge.errors import InvalidCase, InvalidFile

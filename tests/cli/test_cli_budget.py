@@ -24,8 +24,8 @@ from leakgauge.progress import Tick
 STOPPED = """
 import os, signal, sys
 from pathlib import Path
-from leakgauge.audit.api import execute
-from leakgauge.audit.plan import Plan, prepare
+from leakgauge.audit.execute import execute
+from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.config import from_mapping, load_config
 
 def watch(index, title, slot=0):
@@ -34,8 +34,8 @@ def watch(index, title, slot=0):
             os.kill(os.getpid(), signal.SIGKILL)
     return progress
 
-prepared = prepare(from_mapping(Plan, load_config(Path(sys.argv[1])), source="plan"))
-execute(prepared.cases, prepared.metrics, prepared.description, Path(sys.argv[2]), watch, snapshot_every=0.0)
+prepared = prepare(from_mapping(AuditPlan, load_config(Path(sys.argv[1])), source="plan"))
+execute(prepared, Path(sys.argv[2]), watch, snapshot_every=0.0)
 """
 
 

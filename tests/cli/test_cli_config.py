@@ -10,7 +10,7 @@ import pytest
 from cli_support import *  # noqa: F403
 from torch import nn
 
-from leakgauge.audit.plan import Plan
+from leakgauge.audit.plan import AuditPlan
 from leakgauge.catalogue import ATTACKS, CATALOGUE, DATASETS, DEFENCES, LOCAL_UPDATES, MODELS
 from leakgauge.config import build, build_defence, from_mapping, load_config
 from leakgauge.defences import Clipping, GaussianNoise, Pruning, chain
@@ -87,13 +87,13 @@ def test_a_name_that_is_near_is_suggested_and_otherwise_all_are_listed() -> None
 
 
 def test_a_configuration_is_the_same_in_toml_and_json(tmp_path: Path) -> None:
-    plan = Plan(dataset="digits", batch_size=2, defences=("none", "pruning:keep=0.1"), seed=7)
+    plan = AuditPlan(dataset="digits", batch_size=2, defences=("none", "pruning:keep=0.1"), seed=7)
     (tmp_path / "plan.json").write_text(json.dumps(asdict(plan)))
     (tmp_path / "plan.toml").write_text(
         'dataset = "digits"\nbatch_size = 2\nseed = 7\ndefences = ["none", "pruning:keep=0.1"] # a comment\n'
     )
     for name in ("plan.json", "plan.toml"):
-        assert from_mapping(Plan, load_config(tmp_path / name), source="plan") == plan
+        assert from_mapping(AuditPlan, load_config(tmp_path / name), source="plan") == plan
 
 
 def test_a_factory_is_imported_from_the_working_folder_and_called(mlp: str) -> None:

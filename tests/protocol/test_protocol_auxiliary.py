@@ -12,7 +12,7 @@ import torch
 from leakgauge import THREAT_MODELS, Federation, audit, learner_and_state
 from leakgauge.attacks.labels import LLG, ZLG
 from leakgauge.audit.grid import Round, grid
-from leakgauge.audit.plan import Plan, prepare
+from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.defences import NoDefence
 from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP, build
@@ -71,7 +71,7 @@ def test_the_update_does_not_depend_on_them(examples, bits):
 
 
 def test_nothing_of_the_private_batch_is_in_what_a_plan_gives_the_attacker():
-    plan = Plan(model="mlp", attacks=("llg:source=auxiliary",), defences=("none",), threat_model="auxiliary")
+    plan = AuditPlan(model="mlp", attacks=("llg:source=auxiliary",), defences=("none",), threat_model="auxiliary")
     for case in prepare(plan).cases:
         auxiliary, private = case.source.observe().auxiliary, (case.source.client.batch, case.truth)
         assert len(auxiliary) == 500
@@ -114,6 +114,6 @@ def test_a_plan_without_training_images_cannot_give_any(tmp_path: Path):
     labels = np.arange(30, dtype=np.uint8)[:, None] % 10
     pixels = np.random.default_rng(0).integers(0, 256, (30, 3072), np.uint8)
     (tmp_path / "test_batch.bin").write_bytes(np.hstack([labels, pixels]).tobytes())
-    plan = Plan(dataset="cifar10", data_root=str(tmp_path), model="mlp", batch_size=2, threat_model="auxiliary")
+    plan = AuditPlan(dataset="cifar10", data_root=str(tmp_path), model="mlp", batch_size=2, threat_model="auxiliary")
     with pytest.raises(InvalidCase, match=r"would be training images, but 'cifar10' has none here; add the training"):
         prepare(plan)

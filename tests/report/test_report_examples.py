@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from leakgauge.audit.plan import Plan
+from leakgauge.audit.plan import AuditPlan
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.result import AuditResult, summarise_records
 from leakgauge.audit.verdict import Verdict
@@ -126,4 +126,4 @@ def test_an_example_gets_the_verdict_that_it_was_made_for(verdict: Verdict) -> N
 
 
 def test_the_description_of_the_examples_is_one_of_a_plan() -> None:
-    assert {*Plan.__dataclass_fields__} & {*PLAN} >= {"dataset", "model", "defences", "attacks", "seed"}
+    assert {*AuditPlan.__dataclass_fields__} & {*PLAN} >= {"dataset", "model", "defences", "attacks", "seed"}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from test_report_examples import PLAN, audit, audit_of, null_of, record
 
-from leakgauge.audit.plan import Plan
+from leakgauge.audit.plan import AuditPlan
 from leakgauge.audit.record import Pictures
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
@@ -253,7 +253,7 @@ def test_the_report_is_written_with_the_plan_that_reruns_it(tmp_path: Path) -> N
     path = write_report(RESULTS["usual"], tmp_path / "new" / "folder")
     assert path == tmp_path / "new" / "folder" / "index.html"
     assert path.read_text(encoding="utf-8") == render(RESULTS["usual"])
-    plan = from_mapping(Plan, json.loads((path.parent / "plan.json").read_text()), source="plan")
+    plan = from_mapping(AuditPlan, json.loads((path.parent / "plan.json").read_text()), source="plan")
     assert plan.seed == 3
     assert plan.defences == ("none", "clipping:max_norm=1")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.audit.case import Case
-from leakgauge.audit.plan import Prepared
+from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.sources.encodings import PublishedEncodings, ledger_of
 from leakgauge.catalogue import ENCODING_ATTACKS, SCHEMES, build_metrics, standard_metrics
 from leakgauge.config import build
@@ -66,7 +66,7 @@ class EncodingAudit:
         return " ".join(["leakgauge instahide attack", Path(self.source).name, *words, *only])
 
 
-def prepare_encodings(audit: EncodingAudit) -> Prepared:
+def prepare_encodings(audit: EncodingAudit) -> PreparedAudit:
     """Read and check what was published and the secret; nothing is attacked yet."""
     attack: EncodingAttack = build(ENCODING_ATTACKS, audit.attack_name, kind="attack on encodings")
     seen = _observed(audit)
@@ -93,7 +93,7 @@ def prepare_encodings(audit: EncodingAudit) -> Prepared:
     metrics = standard_metrics() | (build_metrics([PublicFound.name]) if attack.by_encoding else {})
     files = {name: _file(getattr(audit, name)) for name in _FILES}
     description: dict[str, Any] = asdict(audit) | files | {"command": audit.command, "version": VERSION}
-    return Prepared(cases, metrics, description)
+    return PreparedAudit(cases, metrics, description)
 
 
 def _scored(

@@ -1,28 +1,49 @@
-"""An audit in words: everything a configuration file or the command line can say, and how it becomes cases."""
+"""An audit in words or parts: everything a configuration file, the command line or Python can ask for, and how it
+becomes cases."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
 
+from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget
-from leakgauge.audit.api import DEFAULT_DEFENCES, build_attack, chosen_budget, default_attacks, named_threat_model
-from leakgauge.audit.case import Case
+from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.grid import Round, draw_crowd, grid
-from leakgauge.audit.run import Metrics
 from leakgauge.catalogue import LOCAL_UPDATES, standard_metrics
-from leakgauge.config import build, build_dataset, build_defence
-from leakgauge.data import Dataset
+from leakgauge.config import (
+    build,
+    build_attack,
+    build_budget,
+    build_dataset,
+    build_defence,
+    build_threat_model,
+    spell_defence,
+)
+from leakgauge.data import Dataset, reference_inputs
+from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.learner import learner_and_state
+from leakgauge.protocol.learner import Learner, LossFunction, Mode, learner_and_state
+from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.round import Federation
+from leakgauge.protocol.threat_model import ThreatModel
+from leakgauge.protocol.validation import check_batch
 from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.training import accuracy, victim_model
-from leakgauge.types import Batch
+from leakgauge.types import Batch, ModelState
 from leakgauge.version import VERSION
+
+# Two weights of the image prior: the small one finds detail in clean updates, the large one sees through noise.
+DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton_smooth")
+_WITHOUT_IMAGE_PRIORS = ("linear_layer", "quasi_newton:tv_weight=0")
+DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.1", "clipping:max_norm=1+gaussian_noise:std=0.1")
 
 _OTHERS = 31
 """Further images of a client whose batch is smaller than what its defence mixes."""
@@ -32,9 +53,25 @@ _AUXILIARY = 500
 
 
 @dataclass(frozen=True)
-class Plan:
+class OwnClient:
+    """A user's own model and private batch; ``references`` are other inputs of the same kind, for crowd and null.
+
+    ``space`` is what the inputs are members of; None = images, of the size that the batch has.
+    """
+
+    model: nn.Module
+    batch: Batch
+    loss: LossFunction = cross_entropy
+    references: Tensor | None = None
+    space: InputSpace | None = None
+
+
+@dataclass(frozen=True)
+class AuditPlan:
     """One client audited: its data, model, local algorithm, defences, and the attacks let loose on it.
 
+    Every text names a part in the catalogue's grammar; from Python the part itself may stand in its place. With an
+    ``own`` client, which only Python can give, nothing is drawn from a dataset and no model is built or trained.
     ``attacks`` left out are those that suit the inputs.
     """
 
@@ -43,19 +80,20 @@ class Plan:
     model: str = "compact"
     state: str | None = None
     train_steps: int | None = None
-    mode: str = "eval"
-    local_update: str = "fedsgd"
+    mode: Mode = "eval"
+    local_update: str | LocalUpdate = "fedsgd"
     batch_size: int = 4
     rounds: int = 1
-    defences: tuple[str, ...] = DEFAULT_DEFENCES
-    attacks: tuple[str, ...] | None = None
-    threat_model: str = "informed"
-    budget: str | None = None
+    defences: tuple[str | Defence, ...] = DEFAULT_DEFENCES
+    attacks: tuple[str | Attack, ...] | None = None
+    threat_model: str | ThreatModel = "informed"
+    budget: str | Budget | None = None
     steps: int | None = None
     seconds: float | None = None
     distractors: int = 99
     weights: str | None = None
     seed: int = 0
+    own: OwnClient | None = None
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.rounds < 1 or self.distractors < 0:
@@ -71,59 +109,132 @@ class Plan:
 
     def work(self) -> Budget | None:
         """The budget of each attack; None leaves each its own."""
-        return chosen_budget(self.budget, self.steps, self.seconds)
+        return build_budget(self.budget, self.steps, self.seconds)
+
+    def words(self) -> dict[str, Any]:
+        """The plan as a configuration file would say it, as far as words can; attacks and defences are named apart."""
+        parts = ("own", "defences", "attacks")
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in parts}
+        if isinstance(self.threat_model, ThreatModel):
+            values["threat_model"] = self.threat_model.name
+        plain = (str, int, float, type(None))
+        return {name: value if isinstance(value, plain) else repr(value) for name, value in values.items()}
+
+    def named_defences(self) -> dict[str, Defence]:
+        return dict(
+            (one, build_defence(one)) if isinstance(one, str) else (spell_defence(one), one) for one in self.defences
+        )
+
+    def named_attacks(self, attacks: Sequence[str | Attack]) -> dict[str, Attack]:
+        built = [(one, build_attack(one, self.work())) for one in attacks]
+        return {one if isinstance(one, str) else repr(attack): attack for one, attack in built}
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A plan made concrete: cases to run, and the description that reruns them."""
-
-    cases: list[Case]
-    metrics: Metrics
-    description: dict[str, Any]
-
-
-def prepare(plan: Plan, progress: Progress = silent) -> Prepared:
+def prepare(plan: AuditPlan, progress: Progress = silent) -> PreparedAudit:
     """Load the data, build and train the model, draw the victims. All bad input shows here, before any attack runs."""
-    attacks = {text: build_attack(text, plan.work()) for text in plan.attacks or ()}
-    defences = {text: build_defence(text) for text in plan.defences}
-    threat_model = named_threat_model(plan.threat_model)
-    local_update = build(LOCAL_UPDATES, plan.local_update, kind="local update")
+    attacks, defences = plan.named_attacks(plan.attacks or ()), plan.named_defences()
+    known = plan.threat_model
+    threat_model = known if isinstance(known, ThreatModel) else build_threat_model(known)
     metrics = standard_metrics(plan.weights)
-    dataset = build_dataset(plan.dataset, plan.data_root)
+    client = _drawn_client(plan, threat_model, progress) if plan.own is None else _own_client(plan, plan.own)
     if plan.attacks is None:
-        attacks = {text: build_attack(text, plan.work()) for text in default_attacks(dataset.space)}
-    victims = _victims(dataset, plan)
-    model = victim_model(
-        plan.model, dataset, seed=plan.seed, state=plan.state, steps=plan.train_steps, progress=progress
-    )
-    learner, state = learner_and_state(model, mode="train" if plan.mode == "train" else "eval")
-    rounds = [_round(dataset, chosen, victims, plan, number) for number, chosen in enumerate(victims)]
+        attacks = plan.named_attacks(default_attacks(client.space))
     cases = grid(
-        Federation(learner, state, local_update, dataset.space),
-        rounds,
+        client.federation,
+        client.rounds,
         defences=defences,
         attacks=attacks,
         threat_model=threat_model,
         seed=plan.seed,
-        auxiliary=_auxiliary(dataset, plan) if threat_model.auxiliary else None,
+        auxiliary=client.auxiliary,
     )
-    description = asdict(plan) | {
-        "version": VERSION,
-        "attacks": list(attacks),
-        "accuracy": accuracy(model, dataset.test),
-        "victims": [chosen.tolist() for chosen in victims],
-        "class_names": list(dataset.class_names),
-    }
-    return Prepared(cases, metrics, description)
+    named = {"defences": list(defences), "attacks": list(attacks)}
+    return PreparedAudit(cases, metrics, client.description | named)
+
+
+def default_attacks(space: InputSpace) -> tuple[str, ...]:
+    """The attacks of an audit that names none."""
+    return DEFAULT_ATTACKS if isinstance(space, ImageSpace) else _WITHOUT_IMAGE_PRIORS
 
 
 def plan_of(description: dict[str, Any]) -> dict[str, Any]:
     """The keys of a description that make up its plan: what a configuration file needs to run it again."""
-    return {name: value for name, value in description.items() if name in Plan.__dataclass_fields__}
+    return {name: value for name, value in description.items() if name in AuditPlan.__dataclass_fields__}
 
 
-def _victims(dataset: Dataset, plan: Plan) -> list[torch.Tensor]:
+@dataclass(frozen=True)
+class _Client:
+    """Whose updates are attacked, and what a report says of it."""
+
+    federation: Federation
+    space: InputSpace
+    rounds: list[Round]
+    auxiliary: Batch | None
+    description: dict[str, Any]
+
+
+def _own_client(plan: AuditPlan, own: OwnClient) -> _Client:
+    learner, state = learner_and_state(own.model, own.loss, mode=plan.mode)
+    space = own.space or ImageSpace.of(own.batch.inputs)
+    classes = check_batch(learner, state, own.batch, space)
+    crowd = "embedded photographs" if isinstance(space, ImageSpace) else f"random {space.kinds}"
+    said = ("local_update", "threat_model", "mode", "budget", "seed")
+    description = {name: value for name, value in plan.words().items() if name in said} | {
+        "model": type(own.model).__name__,
+        "batch_size": len(own.batch),
+        "crowd": "references given" if own.references is not None else crowd,
+    }
+    rounds = [_own_round(plan, own, space, classes)]
+    return _Client(_federation(plan, learner, state, space), space, rounds, None, description)
+
+
+def _own_round(plan: AuditPlan, own: OwnClient, space: InputSpace, classes: int) -> Round:
+    truth, references = own.batch, own.references
+    generator = seeded(plan.seed, "crowd")
+    needed = plan.distractors + len(truth)
+    if references is None:
+        references = reference_inputs(space, max(needed, len(truth) + 1), generator=generator)
+    if references.shape[1:] != truth.inputs.shape[1:] or len(references) < len(truth) + 1:
+        raise InvalidCase(
+            f"References need the shape of the private {space.kinds} and more than {len(truth)} of them, got "
+            f"{tuple(references.shape)}; pass other {space.kinds} of the same kind."
+        )
+    try:
+        space.check(references)
+    except InvalidCase as error:
+        raise InvalidCase(f"The references do not fit: {error}") from error
+    references = references.to(truth.inputs)
+    labels = torch.randint(classes, (len(truth),), generator=generator).to(truth.labels.device)
+    decoy_labels = labels if truth.labels.ndim == 1 else one_hot(labels, classes).to(truth.labels)
+    return Round(truth, Batch(references[: len(truth)], decoy_labels), references[len(truth) : needed])
+
+
+def _drawn_client(plan: AuditPlan, threat_model: ThreatModel, progress: Progress) -> _Client:
+    dataset = build_dataset(plan.dataset, plan.data_root)
+    victims = _victims(dataset, plan)
+    model = victim_model(
+        plan.model, dataset, seed=plan.seed, state=plan.state, steps=plan.train_steps, progress=progress
+    )
+    learner, state = learner_and_state(model, mode=plan.mode)
+    description = plan.words() | {
+        "version": VERSION,
+        "accuracy": accuracy(model, dataset.test),
+        "victims": [chosen.tolist() for chosen in victims],
+        "class_names": list(dataset.class_names),
+    }
+    rounds = [_round(dataset, chosen, victims, plan, number) for number, chosen in enumerate(victims)]
+    auxiliary = _auxiliary(dataset, plan) if threat_model.auxiliary else None
+    return _Client(_federation(plan, learner, state, dataset.space), dataset.space, rounds, auxiliary, description)
+
+
+def _federation(plan: AuditPlan, learner: Learner, state: ModelState, space: InputSpace) -> Federation:
+    algorithm = plan.local_update
+    if isinstance(algorithm, str):
+        algorithm = build(LOCAL_UPDATES, algorithm, kind="local update")
+    return Federation(learner, state, algorithm, space)
+
+
+def _victims(dataset: Dataset, plan: AuditPlan) -> list[torch.Tensor]:
     """Indices of each round's victims: the dataset's highlights first, then others at random, none twice."""
     total = plan.batch_size * plan.rounds
     order = dataset.draw(min(len(dataset.test), total + len(dataset.highlights)), generator=seeded(plan.seed, "data"))
@@ -136,7 +247,7 @@ def _victims(dataset: Dataset, plan: Plan) -> list[torch.Tensor]:
     return list(torch.tensor(queue[:total]).split(plan.batch_size))
 
 
-def _round(dataset: Dataset, chosen: torch.Tensor, victims: list[torch.Tensor], plan: Plan, number: int) -> Round:
+def _round(dataset: Dataset, chosen: torch.Tensor, victims: list[torch.Tensor], plan: AuditPlan, number: int) -> Round:
     truth = dataset.test[chosen]
     taken = torch.zeros(len(dataset.test), dtype=torch.bool)
     taken[torch.cat(victims)] = True
@@ -159,7 +270,7 @@ def client_others(dataset: Dataset, *, seed: int, number: int) -> Batch | None:
     return dataset.train[order[:_OTHERS]] if len(order) else None
 
 
-def _auxiliary(dataset: Dataset, plan: Plan) -> Batch:
+def _auxiliary(dataset: Dataset, plan: AuditPlan) -> Batch:
     """Training images: no private one is among them, as those are test images."""
     if len(dataset.train) == 0:
         raise InvalidCase(

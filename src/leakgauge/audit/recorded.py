@@ -1,27 +1,123 @@
-"""A recorded round together with its model: what attacks on it become cases of."""
+"""Recorded updates as cases: each attack on each round, and with the truth at hand its scores and its null."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
+from leakgauge.attacks.base import Attack, LabelAttack
+from leakgauge.attacks.budget import with_budget
 from leakgauge.audit.case import Case
+from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
-from leakgauge.catalogue import LOCAL_UPDATES
-from leakgauge.config import build, build_defence
-from leakgauge.data import read_batch
+from leakgauge.catalogue import ATTACKS, LOCAL_UPDATES, Table, label_metrics, standard_metrics
+from leakgauge.config import build, build_budget, build_defence
+from leakgauge.data import read_batch, reference_inputs
 from leakgauge.errors import InvalidCase
+from leakgauge.factories import import_factory
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.protocol.recording import RecordedRound, observe
+from leakgauge.protocol.recording import RecordedRound, observe, read_round
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
+from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace
 from leakgauge.types import Batch
+from leakgauge.version import VERSION
+
+DEFAULT_ATTACK, DEFAULT_LABEL_ATTACK = "quasi_newton", "best_labels"
+
+_CROWD = 99
+_UNRELATED = 64
+"""Inputs of the null of a label attack; a larger batch has each several times, with labels of their own."""
+
+
+@dataclass(frozen=True)
+class RecordedPlan:
+    """Which recorded rounds to attack and how; ``truths`` are .npz files with the private batches, one per round.
+
+    With ``labels_only`` the attacks restore labels and nothing else: no attack sees those that a round holds, and what
+    comes back is scored against them. ``batch_size`` is how many examples an update covers, where its file is silent.
+    """
+
+    files: tuple[str, ...]
+    model: str
+    attacks: tuple[str, ...] = (DEFAULT_ATTACK,)
+    labels_only: bool = False
+    batch_size: int | None = None
+    truths: tuple[str, ...] = ()
+    budget: str | None = None
+    steps: int | None = None
+    seconds: float | None = None
+    weights: str | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.truths and len(self.truths) != len(self.files):
+            raise InvalidCase(
+                f"There are {len(self.files)} rounds and {len(self.truths)} truths; "
+                "give --truth once for each round, in the same order."
+            )
+
+    def named_attacks(self) -> dict[str, Attack]:
+        table, kind = (label_attacks(), "label method") if self.labels_only else (ATTACKS, "attack")
+        work = build_budget(self.budget, self.steps, self.seconds)
+        attacks: dict[str, Attack] = {text: build(table, text, kind=kind) for text in self.attacks}
+        return attacks if work is None else {text: with_budget(attack, work) for text, attack in attacks.items()}
+
+
+def label_attacks() -> Table:
+    """The attacks of the catalogue that restore labels alone."""
+    return {name: part for name, part in ATTACKS.items() if isinstance(part(), LabelAttack)}
+
+
+def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
+    """Read and check the rounds, the model and the truths; nothing is attacked yet."""
+    attacks = plan.named_attacks()
+    cases = [case for number in range(len(plan.files)) for case in _cases(plan, number, attacks)]
+    # Attack by attack, as an audit runs them.
+    cases.sort(key=lambda case: list(attacks).index(case.attack_name))
+    metrics = label_metrics() if plan.labels_only else standard_metrics(plan.weights)
+    return PreparedAudit(cases, metrics, asdict(plan) | {"version": VERSION})
+
+
+def _cases(plan: RecordedPlan, number: int, attacks: Mapping[str, Attack]) -> Iterator[Case]:
+    file = plan.files[number]
+    recorded = read_round(Path(file))
+    if plan.labels_only:
+        recorded = _of_size(recorded, plan.batch_size, file)
+    opened = OpenRound.of(recorded, import_factory(plan.model))
+    truth = opened.truth(Path(plan.truths[number])) if plan.truths else None
+    for name, attack in attacks.items():
+        seen = opened.without_labels() if isinstance(attack, LabelAttack) else opened
+        case = seen.case(name, attack, seed=plan.seed, number=number)
+        if plan.labels_only:
+            labels = recorded.labels if truth is None else truth.labels
+            yield from [case] if labels is None else _scored_by_labels(seen, case, labels)
+        else:
+            yield from [case] if truth is None else _scored(seen, case, truth)
+
+
+def _scored(opened: OpenRound, case: Case, truth: Batch) -> list[Case]:
+    generator = seeded(case.seed, "crowd")
+    crowd = reference_inputs(opened.observation.space, _CROWD + len(truth), generator=generator)
+    return opened.scored(case, truth, crowd[: len(truth)], crowd[len(truth) :], generator=generator)
+
+
+def _scored_by_labels(opened: OpenRound, case: Case, labels: Tensor) -> list[Case]:
+    generator, size = seeded(case.seed, "null", case.round), len(labels)
+    space = opened.observation.space
+    unrelated = reference_inputs(space, min(size, _UNRELATED), generator=generator)
+    unrelated = unrelated[torch.arange(size) % len(unrelated)]
+    # The labels are what is compared: a pixel stands for each image.
+    images = isinstance(space, ImageSpace)
+    stand_ins = torch.zeros(size, 1, 1, 1) if images else space.probe(size, opened.observation.state)
+    return opened.scored(case, Batch(stand_ins, labels), unrelated, None, generator=generator)
 
 
 @dataclass(frozen=True)
@@ -58,7 +154,7 @@ class OpenRound:
             source="what the recorded round holds",
         )
 
-    def case(self, name: str, attack: Any, *, seed: int, number: int = 0) -> Case:
+    def case(self, name: str, attack: Attack, *, seed: int, number: int = 0) -> Case:
         """The attack on this round, not scored."""
         # Of the client's mode, not of the mode the attacker works in.
         client = self.observation.learner.in_mode(self.recorded.mode)
@@ -115,3 +211,18 @@ class OpenRound:
 
 def _defended(plain: LocalUpdate | None, defence: str | None) -> LocalUpdate | None:
     return plain if plain is None or defence is None else build_defence(defence)(plain)
+
+
+def _of_size(recorded: RecordedRound, batch_size: int | None, file: str) -> RecordedRound:
+    if batch_size is not None and batch_size < 1:
+        raise InvalidCase(f"An update covers at least one example, got --batch-size {batch_size}; correct it.")
+    stated = recorded.num_examples
+    if stated is None and recorded.labels is not None:
+        stated = len(recorded.labels)
+    if stated is None and batch_size is None:
+        raise InvalidCase(f"{file} does not say how many examples its update covers; give --batch-size.")
+    if stated is not None and batch_size not in (None, stated):
+        raise InvalidCase(
+            f"{file} says that its update covers {stated} examples, not {batch_size}; leave out --batch-size."
+        )
+    return replace(recorded, num_examples=stated or batch_size)

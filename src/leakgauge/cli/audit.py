@@ -42,15 +42,15 @@ def audit(
 
     Without arguments it audits the embedded example.
     """
-    from leakgauge.audit.api import execute
+    from leakgauge.audit.execute import execute
     from leakgauge.audit.executors import executor_for
-    from leakgauge.audit.plan import Plan, prepare
+    from leakgauge.audit.plan import AuditPlan, prepare
     from leakgauge.audit.store import check_reachable
     from leakgauge.config import from_mapping, load_config
     from leakgauge.report.progress import case_progress, training_progress
 
     limits = limits_of(fail_above)
-    plan = from_mapping(Plan, {} if config is None else load_config(config), source="plan")
+    plan = from_mapping(AuditPlan, {} if config is None else load_config(config), source="plan")
     options: dict[str, Any] = {
         "dataset": dataset,
         "data_root": data_root,
@@ -81,6 +81,5 @@ def audit(
         prepared = prepare(plan, train_step)
     check_limits(limits, prepared)
     with case_progress(console, prepared.cases) as watch:
-        work = prepared.cases, prepared.metrics, prepared.description
-        result = execute(*work, out, watch, executor=executor_for(jobs))
+        result = execute(prepared, out, watch, executor=executor_for(jobs))
     finish(result, out, limits, as_json, "audit")

@@ -29,23 +29,23 @@ def invert(
     as_json: JsonFlag = False,
 ) -> None:
     """Attack a recorded update that nobody simulated here; write the recovered images and a report."""
-    from leakgauge.audit.api import execute
-    from leakgauge.audit.inversion import Inversion, prepare_inversion
+    from leakgauge.audit.execute import execute
+    from leakgauge.audit.recorded import RecordedPlan, prepare_recorded
     from leakgauge.audit.store import check_reachable
     from leakgauge.report.images import write_images
     from leakgauge.report.progress import case_progress
 
     limits = limits_of(fail_above)
     check_reachable(out)
-    prepared = prepare_inversion(
-        Inversion(
-            file=str(file),
+    prepared = prepare_recorded(
+        RecordedPlan(
+            files=(str(file),),
             model=model,
-            attack=attack,
+            attacks=(attack,),
             budget=budget,
             steps=steps,
             seconds=seconds,
-            truth=None if truth is None else str(truth),
+            truths=() if truth is None else (str(truth),),
             weights=weights,
             seed=seed or 0,
         )
@@ -53,7 +53,7 @@ def invert(
     check_limits(limits, prepared)
     console = stderr()
     with case_progress(console, prepared.cases) as watch:
-        result = execute(prepared.cases, prepared.metrics, prepared.description, out, watch)
+        result = execute(prepared, out, watch)
     for row in result.rows:
         for record in row.records:
             write_images(record.pictures.reconstructions, out)

@@ -26,8 +26,8 @@ def labels(
     as_json: JsonFlag = False,
 ) -> None:
     """Restore the labels of recorded updates: which classes a client trained on, and how often."""
-    from leakgauge.audit.api import execute
-    from leakgauge.audit.restoration import DEFAULT_METHOD, Restoration, prepare_restoration
+    from leakgauge.audit.execute import execute
+    from leakgauge.audit.recorded import DEFAULT_LABEL_ATTACK, RecordedPlan, prepare_recorded
     from leakgauge.audit.store import check_reachable
     from leakgauge.report.console import label_tables
     from leakgauge.report.progress import case_progress
@@ -35,11 +35,12 @@ def labels(
     limits = limits_of(fail_above)
     if out is not None:
         check_reachable(out)
-    prepared = prepare_restoration(
-        Restoration(
+    prepared = prepare_recorded(
+        RecordedPlan(
             files=tuple(map(str, files)),
             model=model,
-            methods=tuple(method or (DEFAULT_METHOD,)),
+            attacks=tuple(method or (DEFAULT_LABEL_ATTACK,)),
+            labels_only=True,
             batch_size=batch_size,
             truths=tuple(map(str, truth or ())),
             seed=seed or 0,
@@ -47,5 +48,5 @@ def labels(
     )
     check_limits(limits, prepared)
     with case_progress(stderr(), prepared.cases) as watch:
-        result = execute(prepared.cases, prepared.metrics, prepared.description, out, watch)
+        result = execute(prepared, out, watch)
     finish(result, out, limits, as_json, "labels", label_tables)

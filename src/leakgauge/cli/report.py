@@ -19,7 +19,7 @@ def report(
     as_json: JsonFlag = False,
 ) -> None:
     """Write the report of an earlier audit again, from its stored results."""
-    from leakgauge.audit.api import load_result
+    from leakgauge.audit.execute import load_result
     from leakgauge.catalogue import standard_metrics
 
     limits = limits_of(fail_above)

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import torch
 
 from leakgauge.attacks.budget import Budget, with_budget
-from leakgauge.audit.api import named_threat_model
 from leakgauge.audit.case import Case
 from leakgauge.audit.executors import InProcess
 from leakgauge.audit.grid import Round, grid
@@ -19,7 +18,7 @@ from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics
 from leakgauge.audit.store import FolderStore, check_reachable
 from leakgauge.catalogue import build_metrics
-from leakgauge.config import build
+from leakgauge.config import build, build_threat_model
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
@@ -259,7 +258,7 @@ def _cases(
         ],
         defences={"none": setting.defence},
         attacks={row.label: setting.attack},
-        threat_model=named_threat_model(setting.threat_model or prepared.experiment.threat_model),
+        threat_model=build_threat_model(setting.threat_model or prepared.experiment.threat_model),
         seed=prepared.options.seed,
         auxiliary=_on(device, dataset.test[-count:]) if count else None,
     )

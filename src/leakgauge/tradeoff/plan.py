@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from leakgauge.attacks.budget import Budget
-from leakgauge.audit.api import chosen_budget, named_threat_model
-from leakgauge.audit.plan import Plan
+from leakgauge.audit.plan import AuditPlan
 from leakgauge.audit.result import check_limit
 from leakgauge.catalogue import describe_metric
+from leakgauge.config import build_budget, build_threat_model
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import Kind
+from leakgauge.protocol.learner import Mode
 from leakgauge.training import Training, TrainingPlan, default_steps
 
 DEFAULT_DEFENCES = (
@@ -53,7 +54,7 @@ class TradeoffPlan:
     model: str = "compact"
     state: str | None = None
     train_steps: int | None = None
-    mode: str = "train"
+    mode: Mode = "train"
     defences: tuple[str, ...] = DEFAULT_DEFENCES
     attacks: tuple[str, ...] = ("adaptive",)
     batch_sizes: tuple[int, ...] = (1, 4)
@@ -102,7 +103,7 @@ class TradeoffPlan:
                 f'{{"pruning:keep=0.01" = 0.02}}, got {rates!r}; correct it.'
             )
         for condition in self.conditions():
-            threat_model = named_threat_model(condition.threat_model)
+            threat_model = build_threat_model(condition.threat_model)
             if condition.unaware and threat_model.defence:
                 raise InvalidCase(
                     f"The unaware attacker {self.unaware!r} knows the defence; choose a threat model that hides it."
@@ -120,12 +121,12 @@ class TradeoffPlan:
 
     def work(self) -> Budget:
         """The budget of each attack: 60 steps unless said otherwise."""
-        return chosen_budget(self.budget, self.steps, self.seconds) or Budget(steps=60)
+        return build_budget(self.budget, self.steps, self.seconds) or Budget(steps=60)
 
-    def audit(self, condition: Condition, state: str | None = None) -> Plan:
+    def audit(self, condition: Condition, state: str | None = None) -> AuditPlan:
         """The audit that fills one column; ``state`` are the weights that all columns share."""
         work = self.work()
-        return Plan(
+        return AuditPlan(
             **self._shared() | {"state": state or self.state},
             train_steps=0,
             mode=self.mode,

@@ -45,8 +45,8 @@ def attack(
     as_json: JsonFlag = False,
 ) -> None:
     """Audit published encodings: recover private images from them, and show them beside what was published."""
-    from leakgauge.audit.api import execute
     from leakgauge.audit.encodings import EncodingAudit, prepare_encodings
+    from leakgauge.audit.execute import execute
     from leakgauge.audit.store import check_reachable
     from leakgauge.report.progress import case_progress
 
@@ -70,7 +70,7 @@ def attack(
         )
     )
     with case_progress(stderr(), prepared.cases) as progress_of:
-        result = execute(prepared.cases, prepared.metrics, prepared.description, out, progress_of)
+        result = execute(prepared, out, progress_of)
     _write_files(result, out)
     finish(result, out, {}, as_json, "instahide attack")
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import torch
 
-from leakgauge.audit.inversion import Inversion, prepare_inversion
+from leakgauge.audit.recorded import RecordedPlan, prepare_recorded
 from leakgauge.models import ConvNet, build
 from leakgauge.protocol.facts import Subject
 from leakgauge.protocol.recording import RecordedRound, write_round
@@ -18,10 +18,10 @@ def test_a_recorded_client_in_train_mode_is_described_and_repeated_in_train_mode
     update = {name: torch.ones_like(parameter) for name, parameter in model.named_parameters()}
     path = tmp_path / "round.safetensors"
     write_round(path, RecordedRound(model.state_dict(), update, (3, 9, 9), num_examples=2, mode="train"))
-    monkeypatch.setattr(sys.modules["leakgauge.audit.inversion"], "import_factory", lambda reference: model)
+    monkeypatch.setattr(sys.modules["leakgauge.audit.recorded"], "import_factory", lambda reference: model)
     truth = tmp_path / "truth.npz"
     np.savez(truth, images=np.zeros((2, 3, 9, 9), np.float32), labels=np.array([0, 1]))
-    case, null = prepare_inversion(Inversion(str(path), "any:model", truth=str(truth))).cases
+    case, null = prepare_recorded(RecordedPlan((str(path),), "any:model", truths=(str(truth),))).cases
     (line,) = (fact for fact in case.ledger if fact.subject is Subject.BATCH_NORM)
     assert not line.disclosed
     assert line.detail.startswith("proxy")

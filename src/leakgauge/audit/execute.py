@@ -1,0 +1,77 @@
+"""An audit that was prepared: run, kept as it goes, and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leakgauge.audit.case import Case
+from leakgauge.audit.executors import Executor, InProcess
+from leakgauge.audit.result import AuditResult, summarise_records
+from leakgauge.audit.resumption import SNAPSHOT_EVERY
+from leakgauge.audit.run import Metrics, recall
+from leakgauge.audit.store import FolderStore, MemoryStore
+from leakgauge.errors import InvalidCase
+from leakgauge.progress import Watch, unwatched
+from leakgauge.threads import suitable_threads
+
+
+@dataclass(frozen=True)
+class PreparedAudit:
+    """A plan made concrete: cases to run, and the description that reruns them."""
+
+    cases: Sequence[Case]
+    metrics: Metrics
+    description: dict[str, Any]
+
+
+def execute(
+    prepared: PreparedAudit,
+    out: Path | None,
+    watch: Watch = unwatched,
+    snapshot_every: float = SNAPSHOT_EVERY,
+    executor: Executor = InProcess(),
+) -> AuditResult:
+    """Run the cases and keep what finishes, in ``out`` if given; interrupted, the finished part is still reported."""
+    with suitable_threads(max(case.source.num_parameters for case in prepared.cases)):
+        return _execute(prepared, out, watch, snapshot_every, executor)
+
+
+def _execute(
+    prepared: PreparedAudit, out: Path | None, watch: Watch, snapshot_every: float, executor: Executor
+) -> AuditResult:
+    cases, description = prepared.cases, prepared.description
+    keys = [case.key for case in cases]  # first, as this runs each client once: what fails there leaves no folder
+    store = MemoryStore() if out is None else FolderStore.create(out)
+    if isinstance(store, FolderStore):
+        store.begin_run(description, keys)
+    records = []
+    complete = True
+    try:
+        for record in executor.run(cases, prepared.metrics, store, watch, snapshot_every):
+            records.append(record)
+    except KeyboardInterrupt:
+        # From the store: the interruption may have come between keeping a result and handing it over.
+        records = [kept for key in keys if (kept := store.get(key)) is not None]
+        complete = len(records) == len(keys)
+        if not records:
+            raise
+    result = summarise_records(records, description, complete=complete)
+    if out is not None and result.rows:
+        result.write_report(out)
+    return result
+
+
+def load_result(folder: Path, metrics: Metrics) -> AuditResult:
+    """The last run kept in a folder, as far as it got."""
+    store = FolderStore.open(folder)
+    runs = store.runs()
+    if not runs:
+        raise InvalidCase(f"{folder} holds no finished audit; run `leakgauge audit --out {folder}` again.")
+    last = runs[-1]
+    records = [record for key in last["keys"] if (record := recall(key, metrics, store)) is not None]
+    if not records:
+        raise InvalidCase(f"The audit in {folder} was stopped before its first result; run it again.")
+    return summarise_records(records, last["description"], complete=len(records) == len(last["keys"]))
