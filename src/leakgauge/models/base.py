@@ -101,13 +101,14 @@ def assemble_convolutions(
     strides: Sequence[int],
     width: int,
     activation: str,
+    kernel: int = 3,
     batch_norm: bool = False,
 ) -> nn.Sequential:
-    """3x3 convolutions of equal width with these strides, each with its activation, and the linear head."""
+    """Convolutions of equal width and odd kernel with these strides, each with its activation, and the linear head."""
     incoming, *sides = shape
     layers: dict[str, nn.Module] = {}
     for index, stride in enumerate(strides, start=1):
-        layers[f"conv{index}"] = nn.Conv2d(incoming, width, 3, stride=stride, padding=1)
+        layers[f"conv{index}"] = nn.Conv2d(incoming, width, kernel, stride=stride, padding=kernel // 2)
         if batch_norm:
             layers[f"norm{index}"] = nn.BatchNorm2d(width)
         layers[f"act{index}"] = make_activation(activation)

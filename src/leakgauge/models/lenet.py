@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from leakgauge.errors import InvalidCase
-from leakgauge.models.base import (
-    ACTIVATIONS,
-    assemble,
-    check_choice,
-    check_positive,
-    check_task,
-    make_activation,
-    side_after,
-)
+from leakgauge.models.base import ACTIVATIONS, assemble_convolutions, check_choice, check_positive, check_task
 from leakgauge.models.normalisation import Normalisation
 from leakgauge.types import Shape
 
@@ -46,18 +38,16 @@ class LeNet:
 
     def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
         check_task(self, shape, num_classes)
-        channels, height, width = shape
-        strides = [2 if index < 2 else 1 for index in range(self.convolutions)]
-        layers: dict[str, nn.Module] = {}
-        for index, stride in enumerate(strides, start=1):
-            incoming = channels if index == 1 else self.width
-            layers[f"conv{index}"] = nn.Conv2d(incoming, self.width, 5, stride=stride, padding=2)
-            if self.batch_norm:
-                layers[f"norm{index}"] = nn.BatchNorm2d(self.width)
-            layers[f"act{index}"] = make_activation(self.activation)
-        layers["flatten"] = nn.Flatten()
-        features = self.width * side_after(height, *strides) * side_after(width, *strides)
-        module = assemble(shape, num_classes, normalisation, layers, features=features)
+        module = assemble_convolutions(
+            shape,
+            num_classes,
+            normalisation,
+            strides=[2 if index < 2 else 1 for index in range(self.convolutions)],
+            width=self.width,
+            activation=self.activation,
+            kernel=5,
+            batch_norm=self.batch_norm,
+        )
         if self.initial_range is not None:
             for layer in module.modules():
                 if isinstance(layer, nn.Conv2d | nn.Linear):

@@ -413,7 +413,7 @@ def test_a_mixed_update_is_inverted_to_the_encodings_and_decoded(attacked):
     while encodings.outcome is None:
         encodings.step()
     torch.testing.assert_close(
-        decode(encodings.encodings()[0].inputs, seen.mixing, 2).clamp(0, 1), found.inputs, rtol=0, atol=0
+        decode(encodings.inner.results()[0].inputs, seen.mixing, 2).clamp(0, 1), found.inputs, rtol=0, atol=0
     )
     hidden = Adaptive(matching(Cosine(), steps=3))(replace(seen, mixing=None), generator=seeded(0))
     assert hidden.facts["mixing"] == HIDDEN

@@ -17,7 +17,7 @@ from torch.nn.functional import (
     one_hot,
 )
 
-from leakgauge.attacks.analytic import FullyConnected, LinearLayer, layer_inputs_from_update, read_layers
+from leakgauge.attacks.analytic import FullyConnected, LinearLayer, read_layers
 from leakgauge.attacks.analytic.elementwise import preimage, slope
 from leakgauge.attacks.analytic.softmax_head import is_softmax_loss, softmax_label, solve_softmax_head
 from leakgauge.attacks.analytic.structure import links, sites
@@ -32,6 +32,11 @@ from leakgauge.types import Batch, Outcome, Reconstruction
 
 SHAPE = (1, 4, 4)
 PIXELS = 16
+
+
+def layer_inputs(seen):
+    """What the update says flowed into each layer."""
+    return {name: reading.input.to(seen.state.dtype) for name, reading in read_layers(seen)[0].items()}
 
 
 def attack(seen) -> Reconstruction:
@@ -94,7 +99,7 @@ def test_every_layer_of_every_cascade_is_exact_in_float64(
     assert found.outcome is Outcome.SOLVED
     torch.testing.assert_close(found.inputs, batch.inputs, rtol=0, atol=1e-8)
     assert torch.equal(found.labels, batch.labels)
-    inputs = layer_inputs_from_update(seen)
+    inputs = layer_inputs(seen)
     expected = truth(seen, batch)
     assert list(inputs) == list(expected)
     for name in inputs:
@@ -184,7 +189,7 @@ def test_noise_shows_as_disagreement_between_the_layers(attacked):
 def test_what_a_head_with_bias_receives_from_convolutions_is_exact(factory, mode, examples, attacked):
     batch = examples(1, (3, 9, 9), dtype=torch.float64)
     seen = attacked(build(factory, (3, 9, 9), 5, seed=0).double(), batch, mode=mode)
-    inputs, expected = layer_inputs_from_update(seen), truth(seen, batch)
+    inputs, expected = layer_inputs(seen), truth(seen, batch)
     assert list(inputs) == list(expected) == ["head"]
     torch.testing.assert_close(inputs["head"], expected["head"], rtol=0, atol=1e-10)
 
@@ -215,7 +220,7 @@ def test_the_cascade_behind_a_convolution_is_exact_without_a_bias(attacked):
     nn.init.uniform_(module.norm.running_mean)
     nn.init.uniform_(module.norm.running_var, 1, 2)
     seen = attacked(module, batch)
-    inputs, reasons = layer_inputs_from_update(seen), read_layers(seen)[1]
+    inputs, reasons = layer_inputs(seen), read_layers(seen)[1]
     expected: dict[str, Tensor] = {}
     for name in ("one", "two", "three"):
         module.get_submodule(name).register_forward_pre_hook(
@@ -270,10 +275,10 @@ def test_after_several_local_steps_only_what_stood_still_is_read(attacked):
 def test_layers_are_read_for_one_image_only(attacked):
     seen = attacked(cascade([], [True], "relu"), double(2))
     with pytest.raises(InvalidCase, match="mixes 2 images"):
-        layer_inputs_from_update(seen)
+        layer_inputs(seen)
     seen.update.params["1.bias"][0] = float("nan")
     with pytest.raises(InvalidUpdate):
-        layer_inputs_from_update(seen)
+        layer_inputs(seen)
 
 
 # Where nothing can be read.
@@ -386,7 +391,7 @@ def test_where_the_propositions_do_not_hold_the_attack_says_why(name, attacked):
 def test_a_forward_that_cannot_be_traced_still_gives_away_what_its_biases_tell(attacked):
     batch = double()
     seen = attacked(Shaped(untraceable, bias=True).double(), batch)
-    inputs, expected = layer_inputs_from_update(seen), truth(seen, batch)
+    inputs, expected = layer_inputs(seen), truth(seen, batch)
     assert list(inputs) == ["one", "two"]
     for name in inputs:
         torch.testing.assert_close(inputs[name], expected[name], rtol=0, atol=1e-10)

@@ -152,7 +152,7 @@ def test_candidates_together_are_candidates_one_by_one(name, route, local_update
     images = torch.stack([examples(2, SHAPE, seed=seed, dtype=torch.float64).inputs for seed in range(5)])
     alone = [route.one(case, candidate) for candidate in images]
     for chunk in (1, 2, 5):
-        together = route.many(case, images, chunk=chunk)
+        together = route.rowwise(case, images[0], chunk=chunk)(Rows.of(case, images), case.objective)
         torch.testing.assert_close(together.value, torch.stack([pair.value for pair in alone]), rtol=1e-9, atol=1e-12)
         assert relative_error(together.gradient, torch.stack([pair.gradient for pair in alone])) < 1e-9
 

@@ -73,13 +73,9 @@ class DecodedSearch(StepperAround):
         self.observations = observations
 
     def results(self) -> list[Reconstruction]:
-        return [self._decoded(*pair) for pair in zip(self.inner.results(), self.observations, strict=True)]
+        return [self._decode(*pair) for pair in zip(self.inner.results(), self.observations, strict=True)]
 
-    def encodings(self) -> list[Reconstruction]:
-        """What was found, before it is decoded."""
-        return self.inner.results()
-
-    def _decoded(self, found: Reconstruction, observation: UpdateObservation) -> Reconstruction:
+    def _decode(self, found: Reconstruction, observation: UpdateObservation) -> Reconstruction:
         if observation.mixing is None or observation.mixed_labels is None:
             return replace(found, facts={**found.facts, "mixing": HIDDEN})
         return decode_rounds([found], [observation])

@@ -1,4 +1,4 @@
 """Exact recoveries, without optimisation."""
 
-from leakgauge.attacks.analytic.fully_connected import FullyConnected, layer_inputs_from_update, read_layers
+from leakgauge.attacks.analytic.fully_connected import FullyConnected, read_layers
 from leakgauge.attacks.analytic.linear_layer import LinearLayer

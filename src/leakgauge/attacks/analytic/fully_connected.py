@@ -70,15 +70,6 @@ class FullyConnected(Attack):
         return restored_labels(network.observation, self.labels, generator=generator)
 
 
-def layer_inputs_from_update(observation: UpdateObservation) -> dict[str, Tensor]:
-    """The input of every fully connected layer anywhere in the network for one image, by the layer's name.
-
-    A layer whose input the update does not determine is left out; ``read_layers`` says why.
-    """
-    readings, _ = read_layers(observation)
-    return {name: reading.input.to(observation.state.dtype) for name, reading in readings.items()}
-
-
 class Reading(NamedTuple):
     """What the update tells about one layer y = W x + b, in float64."""
 

@@ -2,5 +2,4 @@
 
 from leakgauge.attacks.federated.epoch_copies import EpochCopies, FedAvgOnCopies, PermutationInvariant, merge_copies
 from leakgauge.attacks.federated.local_step_search import LocalStepSearch
-from leakgauge.attacks.federated.midway_matching import MidwayMatching
-from leakgauge.attacks.federated.surrogate_matching import SurrogateMatching
+from leakgauge.attacks.federated.one_gradient import MidwayMatching, SurrogateMatching

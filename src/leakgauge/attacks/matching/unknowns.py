@@ -71,17 +71,6 @@ class Unknowns:
         position = variables[:, pixels + labels :].view(rows) if self.position else None
         return Candidates(variables[:, :pixels].view(rows, *shape), logits, position)
 
-    def join(self, images: Tensor, logits: Tensor | None, position: Tensor | None) -> Tensor:
-        """The inverse of ``split``."""
-        if logits is None and position is None:
-            return images
-        parts = [images.flatten(1)]
-        if logits is not None:
-            parts.append(logits.flatten(1))
-        if position is not None:
-            parts.append(position.view(-1, 1))
-        return torch.cat(parts, dim=1)
-
     def shape(self) -> torch.Size:
         generator = torch.Generator().manual_seed(0)
         return self.coordinates.start(1, self.num_examples, self.space.shape, generator=generator).shape[1:]

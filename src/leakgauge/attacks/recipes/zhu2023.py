@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from leakgauge.attacks.federated.midway_matching import MidwayMatching
-from leakgauge.attacks.federated.surrogate_matching import SurrogateMatching
+from leakgauge.attacks.federated.one_gradient import MidwayMatching, SurrogateMatching
 from leakgauge.attacks.recipes.geiping2020 import OptimiserName, matching_by
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from leakgauge.attacks.matching.differentiation.linearised import Linearised
 from leakgauge.attacks.matching.differentiation.matcher import CandidateLoss, Matcher
-from leakgauge.attacks.matching.differentiation.rows import OneByOne, Rows, RowwiseLoss
+from leakgauge.attacks.matching.differentiation.rows import OneByOne, RowwiseLoss
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 
 
@@ -31,10 +31,6 @@ class Differentiation(ABC):
     def one(self, problem: MatchingProblem, images: Tensor) -> ValueAndGradient:
         """Loss and its gradient for one candidate batch ``n c h w``."""
         return self.matcher(problem, images)(images, problem.labels)
-
-    def many(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> ValueAndGradient:
-        """The same for candidates ``rows n c h w``, at most ``chunk`` of them at a time."""
-        return self.rowwise(problem, images[0], chunk=chunk)(Rows.of(problem, images), problem.objective)
 
     def rowwise(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> RowwiseLoss:
         """All rows' losses with their derivatives; this one takes them one after another."""

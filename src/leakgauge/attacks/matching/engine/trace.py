@@ -130,9 +130,13 @@ class _Reader:
             self.function(node)
 
     def write(self, node: fx.Node, layer: Layer, inputs: tuple[fx.Node, ...]) -> None:
+        self.slots[node] = self.append(layer, tuple(self.slot(source, node) for source in inputs))
+
+    def append(self, layer: Layer, inputs: tuple[int, ...]) -> int:
+        """One step more; the slot it writes."""
         slot = 1 + len(self.steps)
-        self.steps.append(NetworkStep(layer, tuple(self.slot(source, node) for source in inputs), slot))
-        self.slots[node] = slot
+        self.steps.append(NetworkStep(layer, inputs, slot))
+        return slot
 
     def slot(self, source: object, reader: fx.Node) -> int:
         if not isinstance(source, fx.Node) or source not in self.slots:
@@ -187,6 +191,7 @@ class _Reader:
         shape = _shape(node)
         # Where the kernel is larger than the map, scaling the map is cheaper than a second copy of the kernel.
         options = (weight, bias, norm, self.trained, module.get_parameter("weight").numel() <= shape.numel())
+        slot = self.slot(source, node)
         layer: Layer
         if isinstance(module, nn.Linear):
             layer = Linear(*options)
@@ -196,22 +201,12 @@ class _Reader:
                 # Both in one way: pad first, by the map's own rule, then convolve without.
                 mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
                 pads = tuple(module._reversed_padding_repeated_twice)
-                slot = 1 + len(self.steps)
-                padded = LinearMap(partial(functional.pad, pad=pads, mode=mode))
-                self.steps.append(NetworkStep(padded, (self.slot(source, node),), slot))
+                slot = self.append(LinearMap(partial(functional.pad, pad=pads, mode=mode)), (slot,))
                 padding = (0,) * len(module.kernel_size)
-                layer = Convolution(*options, module.stride, padding, module.dilation, module.groups)
-                self.steps.append(NetworkStep(layer, (slot,), slot + 1))
-                self.slots[node] = slot + 1
-                self.alias(norm_node, node)
-                return
             layer = Convolution(*options, module.stride, padding, module.dilation, module.groups)
         else:
             self.refuse(node)
-        self.write(node, layer, (source,))
-        self.alias(norm_node, node)
-
-    def alias(self, norm_node: fx.Node | None, node: fx.Node) -> None:
+        self.slots[node] = self.append(layer, (slot,))
         if norm_node is not None:
             self.slots[norm_node] = self.slots[node]
 

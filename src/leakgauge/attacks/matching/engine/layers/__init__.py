@@ -14,10 +14,15 @@ differences useless on ReLU networks.
 """
 
 from leakgauge.attacks.matching.engine.layers.activations import Rectifier, Smooth
-from leakgauge.attacks.matching.engine.layers.affine import Affine
+from leakgauge.attacks.matching.engine.layers.affine import Affine, Convolution, Linear
 from leakgauge.attacks.matching.engine.layers.base import Asked, Gradients, Layer, LayerPoint, Maybe, Motion, add_maybe
-from leakgauge.attacks.matching.engine.layers.convolution import Convolution
-from leakgauge.attacks.matching.engine.layers.linear import Linear
 from leakgauge.attacks.matching.engine.layers.normalisation import ChannelAffine, EvalNorm, GroupedNorm
-from leakgauge.attacks.matching.engine.layers.pooling import MaxPool
-from leakgauge.attacks.matching.engine.layers.structure import Added, Joined, LinearMap, Reshaped, Scaled, Shifted
+from leakgauge.attacks.matching.engine.layers.structure import (
+    Added,
+    Joined,
+    LinearMap,
+    MaxPool,
+    Reshaped,
+    Scaled,
+    Shifted,
+)

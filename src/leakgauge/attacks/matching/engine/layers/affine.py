@@ -1,4 +1,4 @@
-"""What convolutions and linear layers share, with the BatchNorm behind them folded in."""
+"""Convolutions and linear layers, with the BatchNorm behind them folded in."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from torch import Tensor
 
 from leakgauge.attacks.matching.engine.layers.base import Asked, Gradients, Layer, LayerPoint, Maybe, Memory, Motion
 from leakgauge.attacks.matching.engine.layers.normalisation import EvalNorm
+
+_aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,58 @@ class Affine(Layer):
         kernels = [kernel for kernel, _ in parts if kernel is not None]
         # The offset's gradient is linear in the cotangent alone.
         return sum(kernels[1:], kernels[0]) if kernels else None, None if dgy is None else self.sum_outputs(dgy)
+
+
+@dataclass(frozen=True)
+class Linear(Affine):
+    """The fully connected layer, on vectors or on rows of them."""
+
+    def multiply(self, x: Tensor, kernel: Tensor, offset: Maybe) -> Tensor:
+        return torch.nn.functional.linear(x, kernel, offset)
+
+    def multiply_transposed(self, gy: Tensor, kernel: Tensor, x: Tensor) -> Tensor:
+        return gy @ kernel
+
+    def kernel_gradient(self, gy: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
+        return gy.flatten(0, -2).mT @ x.flatten(0, -2)
+
+    def sum_outputs(self, gy: Tensor) -> Tensor:
+        return gy.flatten(0, -2).sum(dim=0)
+
+    def per_output(self, vector: Tensor) -> Tensor:
+        return vector
+
+
+@dataclass(frozen=True)
+class Convolution(Affine):
+    """Of any dimension; padding other than by zeros is a layer of its own."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    def multiply(self, x: Tensor, kernel: Tensor, offset: Maybe) -> Tensor:
+        zeros = [0] * len(self.stride)
+        return _aten.convolution(x, kernel, offset, self.stride, self.padding, self.dilation, False, zeros, self.groups)
+
+    def multiply_transposed(self, gy: Tensor, kernel: Tensor, x: Tensor) -> Tensor:
+        return self._backward(gy, x, kernel, [True, False, False])[0]
+
+    def kernel_gradient(self, gy: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
+        return self._backward(gy, x, kernel, [False, True, False])[1]
+
+    def _backward(self, gy: Tensor, x: Tensor, kernel: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
+        zeros = [0] * len(self.stride)
+        return _aten.convolution_backward(
+            gy, x, kernel, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, mask
+        )
+
+    def sum_outputs(self, gy: Tensor) -> Tensor:
+        return gy.sum(dim=[0, *range(2, gy.ndim)])
+
+    def per_output(self, vector: Tensor) -> Tensor:
+        return vector.view(-1, *[1] * len(self.stride))
 
 
 def _add_product(target: Tensor, left: Tensor, right: Tensor) -> Tensor:
