@@ -266,7 +266,7 @@ def test_after_several_local_steps_only_what_stood_still_is_read(attacked):
     torch.testing.assert_close(readings["1"].input, batch.inputs.flatten(), rtol=0, atol=1e-10)
     assert reasons == {
         "5": "5 can be read from a single gradient step only, which "
-        "FedAvg(epochs=4, batch_size=1, learning_rate=0.3) is not"
+        "FedAvg(epochs=4, batch_size=1, learning_rate=0.3, shuffle=False) is not"
     }
     with pytest.raises(MissingKnowledge, match=r"^Network needs `local_update`"):
         read_layers(replace(seen, local_update=None))

@@ -70,13 +70,6 @@ def equal(left: Reconstruction, right: Reconstruction) -> bool:
 # A client that shuffles
 
 
-def test_shuffling_is_seen_in_the_name_only_when_it_is_on():
-    assert repr(FedAvg(2, 4, 0.1)) == "FedAvg(epochs=2, batch_size=4, learning_rate=0.1)"
-    assert repr(FedAvg(2, 4, 0.1, shuffle=True)) == "FedAvg(epochs=2, batch_size=4, learning_rate=0.1, shuffle=True)"
-    assert eval(repr(FedAvg(shuffle=True))) == FedAvg(shuffle=True)  # noqa: S307
-    assert FedAvg(shuffle=True) != FedAvg()
-
-
 def test_a_shuffled_epoch_is_the_epoch_of_some_order(module, examples):
     learner, state = learner_and_state(module)
     batch = examples(3, SHAPE, dtype=torch.float64)
