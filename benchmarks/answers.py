@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import plots
@@ -12,6 +12,18 @@ from readings import OURS, Result, number, spread
 from result_tables import anchor, table
 
 Results = Mapping[str, Result]
+
+OWN = "measurements"
+PAPERS = {
+    "geiping2020": "Geiping et al. 2020, Inverting Gradients",
+    "huang2020": "Huang et al. 2020, InstaHide",
+    "huang2021": "Huang et al. 2021, Evaluating Gradient Inversion Attacks and Defenses",
+    "ma2023": "Ma et al. 2023, Instance-wise Batch Label Restoration",
+    "cinet": "Zhang et al. 2023, CI-Net",
+    "instahide": "Attacks on InstaHide's encodings, our own",
+    OWN: "Measurements of our own: quality, speed, memory, labels, trade-off",
+}
+"""A page for each, and what it is called."""
 
 CORRELATED = "identification_by_correlation"
 
@@ -93,6 +105,12 @@ QUESTIONS = (
     Question("Do they when most of what is mixed is public?", "instahide-cross", CORRELATED),
 )
 """What is asked of the tables, in the order of the page."""
+
+
+def paper_of(name: str) -> str:
+    """The page that a result file belongs to."""
+    paper = name.partition("-")[0]
+    return paper if paper in PAPERS else OWN
 
 
 def answers(results: Results) -> list[Answer]:
@@ -277,7 +295,7 @@ def _encryption(results: Results) -> Answer:
     return Answer("How long does it take to encrypt with InstaHide?", said, ("encryption.json",))
 
 
-def page(results: Results, paper_of: Callable[[str], str]) -> tuple[str, dict[str, str]]:
+def page(results: Results) -> tuple[str, dict[str, str]]:
     """The page of answers, and its plots by file name."""
     contents, parts, drawn = [], [], {}
     for index, one in enumerate(answers(results), 1):

@@ -15,23 +15,12 @@ from pathlib import Path
 
 import answers
 import readings
+from answers import PAPERS, paper_of
 from leakgauge.files import write_text
 from readings import Result
 from result_tables import anchor, section, title
 
 DOCS = readings.ROOT / "docs"
-OWN = "measurements"
-PAPERS = {
-    "geiping2020": "Geiping et al. 2020, Inverting Gradients",
-    "huang2020": "Huang et al. 2020, InstaHide",
-    "huang2021": "Huang et al. 2021, Evaluating Gradient Inversion Attacks and Defenses",
-    "ma2023": "Ma et al. 2023, Instance-wise Batch Label Restoration",
-    "cinet": "Zhang et al. 2023, CI-Net",
-    "instahide": "Attacks on InstaHide's encodings, our own",
-    OWN: "Measurements of our own: quality, speed, memory, labels, trade-off",
-}
-"""A page for each, and what it is called."""
-
 _READING = f"""Each file in `benchmarks/results/` holds every victim, every null and what the attacker was told.
 The null is the same attack on an update that has nothing to do with the victim. ± is the standard deviation over
 updates unless said otherwise; a dash means that nothing was published or measured. A row is "{readings.AT_NULL}" when
@@ -40,15 +29,9 @@ changed what it would do.
 """
 
 
-def paper_of(name: str) -> str:
-    """The page that a result file belongs to."""
-    paper = name.partition("-")[0]
-    return paper if paper in PAPERS else OWN
-
-
 def pages(results: Mapping[str, Result]) -> dict[Path, str]:
     """Every page and plot, by where it lies."""
-    found, drawn = answers.page(results, paper_of)
+    found, drawn = answers.page(results)
     listed = "\n".join(f"- [{words}](results/{paper}.md)" for paper, words in PAPERS.items())
     head = f"# Results: what was asked and what was found\n\nMade by `python benchmarks/page.py`. {_READING}"
     written = {DOCS / "results.md": f"{head}\nAll rows, a page for each paper:\n\n{listed}\n\n{found}"}
