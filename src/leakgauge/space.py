@@ -31,8 +31,9 @@ class InputSpace(ABC):
     kind: ClassVar[str]
     """What one member is called."""
 
+    one: ClassVar[str]
     kinds: ClassVar[str]
-    """What several members are called."""
+    """The same with its article, and of several members."""
 
     @property
     @abstractmethod
@@ -99,6 +100,7 @@ class ImageSpace(InputSpace):
     width: int
 
     kind: ClassVar[str] = "image"
+    one: ClassVar[str] = "an image"
     kinds: ClassVar[str] = "images"
 
     def __post_init__(self) -> None:
@@ -229,6 +231,7 @@ class TableSpace(InputSpace):
     columns: tuple[Column, ...]
 
     kind: ClassVar[str] = "row"
+    one: ClassVar[str] = "a row"
     kinds: ClassVar[str] = "rows"
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ def finish(
     body: Callable[[Any], RenderableType] | None = None,
 ) -> None:
     """Print the result, its table or another ``body``, then let the exit code say whether a limit was exceeded."""
-    from leakgauge.report.console import table
+    from leakgauge.report.console import audit_tables
     from leakgauge.report.words import headline
 
     # A part of the rows can neither pass nor fail the whole.
@@ -36,7 +36,7 @@ def finish(
     else:
         console = Console()
         console.print(f"[bold]{escaped(' '.join(headline(result)))}[/]")
-        console.print((body or table)(result))
+        console.print((body or audit_tables)(result))
         if out is not None:
             console.print(f"Report: [bold]{escaped(str((out / 'index.html').resolve()))}[/]", soft_wrap=True)
     for sentence in exceeded:

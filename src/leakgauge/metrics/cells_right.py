@@ -38,9 +38,13 @@ class CellsRight(Metric):
         space = comparison.space
         if not isinstance(space, TableSpace):
             raise InvalidCase(f"CellsRight compares rows of a table, and these are {space.kinds}; leave it out.")
-        originals, found = (space.blocks(one.double()) for one in (comparison.originals, comparison.reconstructions))
-        right = [self._right(*parts) for parts in zip(space.columns, originals, found, strict=True)]
-        return torch.where(comparison.measured, torch.stack(right, dim=1).double().mean(dim=1), torch.nan)
+        right = self.cells(space, comparison.originals, comparison.reconstructions)
+        return torch.where(comparison.measured, right.double().mean(dim=1), torch.nan)
+
+    def cells(self, space: TableSpace, originals: Tensor, found: Tensor) -> Tensor:
+        """Whether each cell of each row is right."""
+        parts = zip(space.columns, space.blocks(originals.double()), space.blocks(found.double()), strict=True)
+        return torch.stack([self._right(*part) for part in parts], dim=1)
 
     def _right(self, column: Column, original: Tensor, found: Tensor) -> Tensor:
         if isinstance(column, Continuous):

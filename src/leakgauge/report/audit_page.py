@@ -22,6 +22,7 @@ from leakgauge.protocol.facts import Fact
 from leakgauge.report.charts import Axes, figures
 from leakgauge.report.page import FIRST_COLUMNS, Cell, in_words, render_page
 from leakgauge.report.pictures import aspect_ratio, gallery
+from leakgauge.report.rows import row_tables
 from leakgauge.report.words import (
     NOT_MEASURED,
     counted,
@@ -29,6 +30,7 @@ from leakgauge.report.words import (
     humanise,
     labels_only,
     left_out,
+    noun,
     of_encodings,
     only_labels_leak,
     percent,
@@ -46,7 +48,7 @@ _SETUP = {
     "train_steps": "Training steps of the model",
     "mode": "Client trains in mode",
     "local_update": "Local update",
-    "batch_size": "Private images per update",
+    "batch_size": "Private examples per update",
     "rounds": "Rounds",
     "threat_model": "Threat model",
     "budget": "Budget of each attack",
@@ -63,7 +65,8 @@ def render(result: AuditResult) -> str:
     """The page as text; the same result gives the same text."""
     rows = tuple(filter(ran, result.rows))
     sentences = headline(result)
-    lines = gallery(result)
+    tables = row_tables(result)
+    lines = [] if tables else gallery(result)
     metrics = _metrics(rows)
     return render_page(
         "audit.html",
@@ -73,6 +76,8 @@ def render(result: AuditResult) -> str:
         banner=_interruption(result),
         context=_context(result),
         lines=lines,
+        tables=tables,
+        noun=noun(result.rows),
         columns=max((len(line.tiles) for line in lines), default=0),
         first=FIRST_COLUMNS,
         ratio=aspect_ratio(result),
@@ -136,9 +141,10 @@ def _interruption(result: AuditResult) -> str | None:
 def _context(result: AuditResult) -> list[str]:
     known = result.description
     victims = max((row.victims for row in result.rows), default=0)
-    noun = "encoding" if any(row.measured(PublicFound.name) for row in result.rows) else "private image"
+    named = any(row.measured(PublicFound.name) for row in result.rows)
+    what = "encoding" if named else f"private {noun(result.rows)}"
     return [
-        *([f"{victims} {noun}{'' if victims == 1 else 's'}"] if victims else []),
+        *([f"{victims} {what}{'' if victims == 1 else 's'}"] if victims else []),
         *([f"dataset {known['dataset']}"] if _from_plan(result) else []),
         *([f"model {known['model']}"] if "model" in known else []),
         *([f"attacker {known['threat_model']}".replace("_", " ")] if "threat_model" in known else []),
@@ -186,7 +192,7 @@ def _average(measurement: Measurement) -> Cell:
     def number(score: float) -> str:
         return f"{score:.{metric.digits}f}"
 
-    missing = "needs 2 rounds" if metric.per_batch else "needs 2 images"
+    missing = "needs 2 rounds" if metric.per_batch else "needs 2 examples"
     details = [
         ("worst", number(seen.worst)),
         ("95 % interval", missing if math.isnan(seen.low) else f"{number(seen.low)} to {number(seen.high)}"),

@@ -19,6 +19,7 @@ from leakgauge.catalogue import METRICS, describe_metric, label_metrics
 from leakgauge.config import split_chain
 from leakgauge.metrics import Identification, Kind, LabelRecall, Metric, Summary
 from leakgauge.report.charts import MOST_CLASSES, choose_classes, label_share, round_name
+from leakgauge.report.rows import RowTable, row_tables
 from leakgauge.report.words import (
     NOT_MEASURED,
     assumptions,
@@ -31,6 +32,7 @@ from leakgauge.report.words import (
     ran,
     restored,
     restored_count,
+    space_of,
     standing,
 )
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
@@ -66,6 +68,24 @@ def table(result: AuditResult) -> Table:
         )
     if unable := left_out(result):
         grid.caption = Text("\n".join(unable), "dim")
+    return grid
+
+
+def audit_tables(result: AuditResult) -> RenderableType:
+    """The rows of the audit and, where the inputs are rows themselves, the first private one as it came back."""
+    return Group(table(result), *map(_listing, row_tables(result)[:1]))
+
+
+def _listing(found: RowTable) -> RenderableType:
+    """The columns below one another, as they do not fit side by side; what is right stands out."""
+    shown = [line for line in found.lines if line.cells]
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False)
+    grid.add_column(found.title, overflow="fold")
+    for line in shown:
+        grid.add_column(Text(line.title), justify="right", overflow="fold")
+    for index, name in enumerate(found.columns):
+        cells = (line.cells[index] for line in shown)
+        grid.add_row(Text(name), *(Text(cell.text, "bold red" if cell.right else "") for cell in cells))
     return grid
 
 
@@ -170,7 +190,8 @@ def _input_columns(rows: Sequence[Finding]) -> Iterator[_Column]:
     found = {name for row in rows for name in row.measurements}
     described = [describe_metric(name) for name, metric in METRICS.items() if metric.standard and metric.heading]
     of_inputs = [metric for metric in described if metric.serves is not Kind.LABELS]
-    shown = [metric for metric in of_inputs if not found or metric.name in found]
+    space = space_of(rows)
+    shown = [metric for metric in of_inputs if (metric.name in found if found else metric.serves.fits(space))]
     for metric in shown:
         side: Literal["left", "right"] = "left" if metric.binary else "right"
         yield _Column(metric.heading, 10 if metric.binary else 8, partial(_score, metric), side)

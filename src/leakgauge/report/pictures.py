@@ -71,25 +71,23 @@ class Position(NamedTuple):
 
 def gallery(result: AuditResult) -> list[Line]:
     """The private images, then what came back under each defence, then the null: the same image in each column."""
-    positions = _positions(result)
+    places = positions(result)
     if of_encodings(result):
-        positions = positions[:_MOST_ENCODINGS]
-    shown = [_shown(defence, result.rows) for defence in dict.fromkeys(row.defence for row in result.rows)]
-    lines = [_originals(result, positions), *(line for row in shown for line in _published(row, positions))]
+        places = places[:_MOST_ENCODINGS]
+    shown = best_shown(result)
+    lines = [_originals(result, places), *(line for row in shown for line in _published(row, places))]
     lines += [
-        Line(humanise(row.defence), _found(row), row.verdict, _tiles(row.records, positions, humanise(row.defence)))
+        Line(humanise(row.defence), found(row), row.verdict, _tiles(row.records, places, humanise(row.defence)))
         for row in shown
         if any(record.pictures.reconstructions is not None for record in row.records)
     ]
-    # The undefended row first: its null is the one that the leak stands out from.
-    control = next((row for row in sorted(shown, key=lambda row: row.defence != UNDEFENDED) if row.nulls), None)
-    if control is not None and len(lines) > 1:
+    if (control := null_of(shown)) is not None and len(lines) > 1:
         lines.append(
             Line(
                 "Null",
                 f"same attack on {unrelated(result)}: what it draws when there is nothing to find",
                 None,
-                _tiles(control.nulls, positions, "the null"),
+                _tiles(control.nulls, places, "the null"),
             )
         )
     return [line for line in lines if line.tiles]
@@ -107,7 +105,18 @@ def aspect_ratio(result: AuditResult) -> str:
     return "1 / 1" if first is None else f"{first.shape[-1]} / {first.shape[-2]}"
 
 
-def _found(row: Finding) -> str:
+def best_shown(result: AuditResult) -> list[Finding]:
+    """For each defence the row whose attack brought back most."""
+    return [_shown(defence, result.rows) for defence in dict.fromkeys(row.defence for row in result.rows)]
+
+
+def null_of(shown: Sequence[Finding]) -> Finding | None:
+    """The row whose null is shown: the undefended one first, as the leak stands out from it."""
+    return next((row for row in sorted(shown, key=lambda row: row.defence != UNDEFENDED) if row.nulls), None)
+
+
+def found(row: Finding) -> str:
+    """How many were identified, and by what."""
     measurement = row.measurements.get(Identification.name)
     measured = measurement is not None and measurement.measured
     return f"{share(row)} identified by {row.attack}" if measured else f"by {row.attack}"
@@ -123,7 +132,8 @@ def _recovered(record: Record) -> bool:
     return images is not None and bool(torch.isfinite(images).flatten(1).all(dim=1).any())
 
 
-def _positions(result: AuditResult) -> list[Position]:
+def positions(result: AuditResult) -> list[Position]:
+    """The private inputs of all rounds, in order."""
     lengths: dict[int, int] = {}
     for row in result.rows:
         for record in row.records:

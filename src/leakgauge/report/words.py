@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.config import split_chain
 from leakgauge.metrics import Identification, Kind, LabelRecall, PublicFound, Summary
 from leakgauge.protocol.facts import Fact, Subject
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Outcome
 
 NOT_MEASURED = "not measured"
@@ -34,7 +35,7 @@ def headline(result: AuditResult) -> tuple[str, ...]:
         if of_labels:
             pictured = [row for row in result.rows if ran(row) and not labels_only(row)]
             return *of_labels, *(
-                [f"Whether images leak was not measured. {_why_not_judged(pictured)}"] if pictured else []
+                [f"Whether {noun(pictured)}s leak was not measured. {_why_not_judged(pictured)}"] if pictured else []
             )
         return "Leakage was not measured.", _why_not_judged(result.rows)
     if of_encodings(result):
@@ -46,7 +47,7 @@ def headline(result: AuditResult) -> tuple[str, ...]:
 
     bare = next((row for row in everyone if row.defence == UNDEFENDED), None)
     defended = [row for row in everyone if row.defence != UNDEFENDED]
-    leak = "image leak" if labels_leak(result) else "leak"
+    leak = f"{noun(everyone)} leak" if labels_leak(result) else "leak"
     if bare is None or bare.verdict is Verdict.NOT_JUDGED:
         sentences = _without_comparison(defended, names, leak, audited=bare is not None)
     elif bare.verdict.leaks:
@@ -115,20 +116,36 @@ def left_out(result: AuditResult) -> list[str]:
     ]
 
 
+def space_of(rows: Iterable[Finding]) -> InputSpace:
+    """What the private inputs are; where no record says so, images."""
+    spaces = (record.space for row in rows for record in row.records)
+    return next((space for space in spaces if space is not None), ImageSpace(1, 1, 1))
+
+
+def noun(rows: Iterable[Finding]) -> str:
+    """What a private input is called."""
+    return space_of(rows).kind
+
+
 def identified(row: Finding) -> int:
-    """How many private images the attack picked out of the crowd."""
+    """How many private inputs the attack picked out of the crowd."""
     measurement = row.measurements.get(Identification.name)
     return round(measurement.attack.mean * measurement.attack.count) if measurement and measurement.measured else 0
 
 
 def victims(row: Finding) -> int:
-    """How many private images there were to pick out."""
+    """How many private inputs there were to pick out."""
     measurement = row.measurements.get(Identification.name)
     return max(row.victims, measurement.attack.count if measurement else 0)
 
 
+def private(row: Finding) -> str:
+    """How many private inputs were picked out, of how many, and what they are."""
+    return share(row, of=f"private {noun([row])}")
+
+
 def share(row: Finding, *, of: str = "") -> str:
-    """How many private images were picked out, of how many."""
+    """How many private inputs were picked out, of how many."""
     counted = f"{identified(row)} of {victims(row)}"
     return f"{counted} {of}{'' if victims(row) == 1 else 's'}" if of else counted
 
@@ -162,7 +179,7 @@ def _of_encodings(rows: Sequence[Finding]) -> list[str]:
     for row in rows:
         named = row.measured(PublicFound.name)
         part = "part of their data: " if row.verdict is Verdict.LEAKS_PARTLY else ""
-        what = share(row, of="private image") if named is None else f"the private part of {share(row, of='encoding')}"
+        what = private(row) if named is None else f"the private part of {share(row, of='encoding')}"
         sentences.append(
             f"These encodings gave away {part}{what}." if row.verdict.leaks else "No leak was found in these encodings."
         )
@@ -174,7 +191,7 @@ def _of_encodings(rows: Sequence[Finding]) -> list[str]:
 
 def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list[str]:
     part = "part of its data: " if bare.verdict is Verdict.LEAKS_PARTLY else ""
-    sentences = [f"This update gave away {part}{share(bare, of='private image')}."]
+    sentences = [f"This update gave away {part}{private(bare)}."]
     leaking, clean = _leaking(defended), _clean(defended)
     lessened = [row for row in leaking if identified(row) / victims(row) < identified(bare) / victims(bare)]
     useless = [row for row in leaking if row not in lessened]
@@ -194,7 +211,7 @@ def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list
 
 def _of_no_leak(defended: Sequence[Finding], names: Names, leak: str) -> list[str]:
     if leaking := _leaking(defended):
-        shares = listed([f"{share(row, of='private image')} with {names([row])}" for row in leaking])
+        shares = listed([f"{private(row)} with {names([row])}" for row in leaking])
         return [
             f"No {leak} was found without a defence, yet this update gave away {shares}.",
             "Read both as what these attacks happened to find, not as the work of a defence.",
@@ -206,9 +223,7 @@ def _of_no_leak(defended: Sequence[Finding], names: Names, leak: str) -> list[st
 
 def _without_comparison(defended: Sequence[Finding], names: Names, leak: str, *, audited: bool) -> list[str]:
     undefended = f"The undefended update was not {'judged' if audited else 'audited'}"
-    sentences = [
-        f"With {names([row])}, this update gave away {share(row, of='private image')}." for row in _leaking(defended)
-    ]
+    sentences = [f"With {names([row])}, this update gave away {private(row)}." for row in _leaking(defended)]
     if clean := _clean(defended):
         sentences.append(f"No {leak} was found with {names(clean)}.")
         return [*sentences, f"{undefended}, so this does not show that a defence stopped anything."]
@@ -285,10 +300,10 @@ def _why_not_judged(rows: Sequence[Finding]) -> str:
     if all(map(labels_only, rows)):
         return "The private labels are not known here, so those that were restored cannot be compared with them."
     if all(one.originals is None for one in pictures):
-        return "The private images are not known here, so what came back cannot be compared with them."
+        return f"The private {noun(rows)}s are not known here, so what came back cannot be compared with them."
     if any(one.measured for row in rows for one in row.measurements.values() if one.metric.serves is not Kind.LABELS):
-        return "There was no crowd of other images to pick the private ones from."
-    return "No attack returned an image."
+        return f"There was no crowd of other {noun(rows)}s to pick the private ones from."
+    return f"No attack returned {space_of(rows).one}."
 
 
 def _plain_name(defence: str, *, options: bool = True) -> str:
