@@ -219,19 +219,6 @@ def test_another_model_with_the_same_weights_is_not_taken_for_the_first(
     assert answers["relu"].rows != answers["sigmoid"].rows
 
 
-def test_a_convolutional_model_on_colour_photographs_is_audited(command: Command, tmp_path: Path) -> None:
-    answer = command(
-        *("audit", "--dataset", "photos:size=16", "--model", "compact:width=8", "--train-steps", "2", "--steps", "3"),
-        *("--batch-size", "2", "--defence", "none", "--out", tmp_path / "out", "--json"),
-    )
-    assert answer.code == 0
-    outcomes = {row["attack"]: row["outcome"] for row in answer.rows}
-    assert outcomes["linear_layer"] == "not_applicable"
-    assert outcomes["quasi_newton"] == "steps_exhausted"
-    for row in answer.rows:
-        check_row(row)
-
-
 def test_the_default_output_folder_is_report(command: Command, small: Words) -> None:
     assert command("audit", *small, "--json").code == 0
     assert Path("report", "index.html").is_file()
