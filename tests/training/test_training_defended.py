@@ -12,10 +12,11 @@ from leakgauge.defences import Chain, Clipping, GaussianNoise, InstaHide, MixUp,
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.protocol import FedSGD, LocalUpdate, learner_and_state
 from leakgauge.protocol.local_update import UpdateTransform
-from leakgauge.training import Constant, Cosine, DefendedTraining, Schedule, Step, Training, hits
+from leakgauge.schedules import ConstantRate, CosineDecay, RegularDecay, Schedule
+from leakgauge.training import DefendedTraining, Training, hits
 from leakgauge.types import Batch, ParamTree
 
-PLAIN, FLAT = NoDefence(), Constant()
+PLAIN, FLAT = NoDefence(), ConstantRate()
 
 
 def points(count: int, side: int = 6, classes: int = 3) -> Batch:
@@ -69,7 +70,7 @@ def held(training: DefendedTraining) -> dict[str, torch.Tensor]:
     return {**training.state.params, **training.state.buffers}
 
 
-@pytest.mark.parametrize("schedule", [Constant(), Step(every=0.5), Cosine()])
+@pytest.mark.parametrize("schedule", [ConstantRate(), RegularDecay(every=0.5), CosineDecay()])
 @pytest.mark.parametrize("build", [dense, normalised, lambda: normalised(momentum=None)])
 def test_undefended_training_is_torchs_sgd_with_momentum_step_by_step(build: object, schedule: Schedule) -> None:
     # In float64: in float32 the rounding of two orders of summation grows beyond 1e-6 within a dozen steps.
@@ -79,7 +80,7 @@ def test_undefended_training_is_torchs_sgd_with_momentum_step_by_step(build: obj
     optimiser = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9)
     for step in range(12):
         batch = training.batch(step)
-        optimiser.param_groups[0]["lr"] = 0.1 * schedule.factor(step / 12)
+        optimiser.param_groups[0]["lr"] = 0.1 * schedule(step / 12)
         optimiser.zero_grad()
         cross_entropy(reference(batch.inputs), batch.labels).backward()
         optimiser.step()
@@ -149,13 +150,13 @@ def test_a_step_applies_what_the_attacked_client_would_send() -> None:
 @pytest.mark.parametrize("defence", [NoDefence(), GaussianNoise(0.01), MixUp(k=2), InstaHide(k=2)])
 @pytest.mark.parametrize("stopped", [1, 5, 11])
 def test_a_training_resumed_from_its_snapshot_ends_with_the_same_bits(defence: object, stopped: int) -> None:
-    whole = start(normalised(), defence, Cosine())
+    whole = start(normalised(), defence, CosineDecay())
     while not whole.over:
         whole.step()
-    first = start(normalised(), defence, Cosine())
+    first = start(normalised(), defence, CosineDecay())
     for _ in range(stopped):
         first.step()
-    second = start(normalised(), defence, Cosine())
+    second = start(normalised(), defence, CosineDecay())
     second.restore(first.snapshot())
     assert second.done == stopped
     while not second.over:
@@ -260,9 +261,9 @@ def test_instahide_is_asked_about_ten_encodings_of_each_image_and_mixup_about_th
 
 
 def test_schedules_fall_as_published() -> None:
-    paper = Step()
-    assert [paper.factor(epoch / 200) for epoch in (0, 49, 50, 100, 199)] == pytest.approx([1, 1, 0.1, 0.01, 1e-3])
-    assert Cosine().factor(0) == 1
-    assert Cosine().factor(0.5) == pytest.approx(0.5)
+    paper = RegularDecay()
+    assert [paper(epoch / 200) for epoch in (0, 49, 50, 100, 199)] == pytest.approx([1, 1, 0.1, 0.01, 1e-3])
+    assert CosineDecay()(0) == 1
+    assert CosineDecay()(0.5) == pytest.approx(0.5)
     with pytest.raises(InvalidCase, match="every"):
         replace(paper, every=0.0)

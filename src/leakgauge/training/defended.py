@@ -15,10 +15,10 @@ from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.protocol.learner import Learner, probe_of
 from leakgauge.protocol.local_update import Defence, FedSGD, LocalUpdate
 from leakgauge.randomness import seeded
+from leakgauge.schedules import ConstantRate, Schedule
 from leakgauge.training.disguises import Disguise, Drawn, Undisguised
 from leakgauge.training.recipes import steps_per_epoch
 from leakgauge.training.running_statistics import moved_statistics, values_per_example
-from leakgauge.training.schedule import Constant, Schedule
 from leakgauge.training.train import Training
 from leakgauge.types import Batch, ModelState, ParamTree
 
@@ -52,8 +52,8 @@ class DefendedTraining(Resumable):
         data: Batch,
         defence: Defence,
         training: Training,
-        schedule: Schedule = Constant(),  # noqa: B008
-        disguise: Disguise = Undisguised(),  # noqa: B008
+        schedule: Schedule = ConstantRate(),
+        disguise: Disguise = Undisguised(),
         *,
         seed: int = 0,
     ) -> None:
@@ -169,7 +169,7 @@ class DefendedTraining(Resumable):
         now = self._now
         update = local_update(self.learner, now.state, batch, generator=seeded(self.seed, "client", now.step))
         velocity = tree.add(update.params, now.velocity, scale=self.training.momentum)
-        rate = self.training.learning_rate * self.schedule.factor(now.step / self.training.steps)
+        rate = self.training.learning_rate * self.schedule(now.step / self.training.steps)
         buffers = moved_statistics(
             self.learner, now.state.buffers, update.batch_statistics, examples=len(batch), values=self._values
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from leakgauge.errors import InvalidCase
-from leakgauge.training.schedule import Cosine, Schedule, Step
+from leakgauge.schedules import ConstantRate, CosineDecay, RegularDecay, Schedule
 from leakgauge.training.train import Training
 
 
@@ -50,10 +50,16 @@ def steps_per_epoch(images: int, batch_size: int) -> int:
 
 
 RECIPES: Mapping[str, Recipe] = {
-    "short": Recipe(batch_size=32, learning_rate=0.02, schedule=Cosine(), steps=400),
-    "huang2021": Recipe(batch_size=128, learning_rate=0.1, schedule=Step(), epochs=200),
+    "short": Recipe(batch_size=32, learning_rate=0.02, schedule=CosineDecay(), steps=400),
+    "huang2021": Recipe(batch_size=128, learning_rate=0.1, schedule=RegularDecay(), epochs=200),
 }
 """``huang2021`` is the full scale of Huang et al. [2021, App. A.1]; ``short`` fits into seconds on a processor.
 
 The paper starts at a learning rate of 0.02 where pruning leaves 1 % or less; give it as an option.
 """
+
+SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
+    "constant": ConstantRate,
+    "step": RegularDecay,
+    "cosine": CosineDecay,
+}

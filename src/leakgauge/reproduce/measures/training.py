@@ -19,12 +19,12 @@ from leakgauge.randomness import seeded
 from leakgauge.reproduce.experiment import Scale
 from leakgauge.reproduce.result import Measured
 from leakgauge.reproduce.study import Bench, Found
+from leakgauge.schedules import CosineDecay, StepDecay
 from leakgauge.threads import model_threads
-from leakgauge.training import Cosine, DefendedTraining, Recipe
+from leakgauge.training import DefendedTraining, Recipe
 from leakgauge.training.disguises import Disguise, Undisguised, hits_in_disguise
 from leakgauge.training.models import model_for
 from leakgauge.training.prediction import hits
-from leakgauge.training.schedule import Milestones
 from leakgauge.types import Batch
 
 Disguising = Callable[[Tensor], Disguise]
@@ -47,12 +47,17 @@ class Work:
 
 
 WORK: Mapping[Scale, Work] = {
-    "smoke": Work(Compact(width=4), Recipe(14, 0.02, Cosine(), steps=3), private=56, public=56, tested=28, runs=1),
+    "smoke": Work(Compact(width=4), Recipe(14, 0.02, CosineDecay(), steps=3), private=56, public=56, tested=28, runs=1),
     "cpu": Work(
-        Compact(width=16), Recipe(64, 0.05, Cosine(), steps=600), private=5000, public=5000, tested=1000, runs=1
+        Compact(width=16), Recipe(64, 0.05, CosineDecay(), steps=600), private=5000, public=5000, tested=1000, runs=1
     ),
     "full": Work(
-        ResNet(depth=18), Recipe(128, 0.1, Milestones(), epochs=200), private=None, public=10_000, tested=None, runs=5
+        ResNet(depth=18),
+        Recipe(128, 0.1, StepDecay((0.5, 0.75)), epochs=200),
+        private=None,
+        public=10_000,
+        tested=None,
+        runs=5,
     ),
 }
 

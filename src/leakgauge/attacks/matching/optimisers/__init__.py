@@ -5,4 +5,4 @@ from leakgauge.attacks.matching.optimisers.adam import Adam, AdamFamily, Langevi
 from leakgauge.attacks.matching.optimisers.base import Optimiser, OptimiserState
 from leakgauge.attacks.matching.optimisers.curvature import CurvatureMemory
 from leakgauge.attacks.matching.optimisers.lbfgs import LBFGS
-from leakgauge.attacks.matching.optimisers.schedules import ConstantRate, CosineDecay, RateSchedule, StepDecay, WarmUp
+from leakgauge.schedules import ConstantRate, CosineDecay, StepDecay, WarmUp

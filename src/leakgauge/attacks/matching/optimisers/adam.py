@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks.matching.optimisers.base import Optimiser, project
-from leakgauge.attacks.matching.optimisers.schedules import CosineDecay, RateSchedule
 from leakgauge.attacks.matching.parametrisations import Box
 from leakgauge.randomness import seeded
+from leakgauge.schedules import CosineDecay, Schedule
 from leakgauge.types import Outcome
 
 _AT_REST = 1e-6
@@ -39,7 +39,7 @@ class AdamFamily(Optimiser[AdamState]):
     # Adam rests when its rate runs out along with the budget, whatever the loss still has to give.
     outcome_at_rest: ClassVar[Outcome] = Outcome.STEPS_EXHAUSTED
     learning_rate: float = 0.05
-    schedule: RateSchedule = CosineDecay()
+    schedule: Schedule = CosineDecay()
 
     @abstractmethod
     def direction(self, gradient: Tensor) -> Tensor:
