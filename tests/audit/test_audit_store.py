@@ -253,6 +253,7 @@ CREATE TABLE IF NOT EXISTS runs (
 """
 FIRST_LEDGER = [
     ["server", True, "MALICIOUS: front_layer puts a layer in front"],
+    ["image shape", True, "channels, height, width and the pixel range [0, 1]"],
     ["labels", False, "hidden; the attack has to restore them"],
     ["defence", True, "clipping:max_norm=1+pruning:keep=0.1: known to the attacker"],
 ]
@@ -286,11 +287,12 @@ def test_a_store_of_the_first_layout_is_brought_to_this_one(
     assert record == make_record(
         ledger=(
             Fact(Subject.MALICIOUS_SERVER, True, "front_layer puts a layer in front"),
+            Fact(Subject.INPUT_SPACE, True, "channels, height, width and the pixel range [0, 1]"),
             Fact(Subject.LABELS, False, "hidden; the attack has to restore them"),
             Fact(Subject.DEFENCE, True, "known to the attacker", about="clipping:max_norm=1+pruning:keep=0.1"),
         )
     )
-    assert [[fact.name, fact.disclosed, fact.words] for fact in record.ledger] == FIRST_LEDGER
+    assert [[fact.disclosed, fact.words] for fact in record.ledger] == [shown for _, *shown in FIRST_LEDGER]
     assert FolderStore.open(tmp_path).get("0123") == record
     assert load_result(tmp_path, {}).seed == 3
 

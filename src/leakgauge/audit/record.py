@@ -109,7 +109,7 @@ def upgrade(values: dict[str, Any]) -> dict[str, Any]:
 
 def _first_line(name: str, disclosed: bool, detail: str) -> list[object]:
     """A fact as version 1 wrote it: the subject by its shown name, and whom it is about within the detail."""
-    subject, about = Subject(name), ""
+    subject, about = Subject.INPUT_SPACE if name == "image shape" else Subject(name), ""
     if subject is Subject.MALICIOUS_SERVER:
         detail = detail.removeprefix("MALICIOUS: ")
     elif subject is Subject.DEFENCE:
