@@ -268,7 +268,7 @@ def test_after_several_local_steps_only_what_stood_still_is_read(attacked):
         "5": "5 can be read from a single gradient step only, which "
         "FedAvg(epochs=4, batch_size=1, learning_rate=0.3, shuffle=False) is not"
     }
-    with pytest.raises(MissingKnowledge, match=r"^Network needs `local_update`"):
+    with pytest.raises(MissingKnowledge, match=r"^DenseLayers needs `local_update`"):
         read_layers(replace(seen, local_update=None))
 
 
