@@ -1,27 +1,25 @@
-"""The papers' experiments, run here: what was published beside what we measure."""
+"""The papers' tables, measured here: what was published beside what we find."""
 
-from leakgauge.reproduce.experiment import SCALES, Experiment, Published, Row, Scale, Setting
-from leakgauge.reproduce.registry import EXPERIMENTS, STUDIES, named_experiment
-from leakgauge.reproduce.result import Reproduction, RowResult
-from leakgauge.reproduce.run import Options, reproduce
-from leakgauge.reproduce.study import Study, StudyResult, prepare_study, run_study
+from leakgauge.reproduce.outdated import outdated_rows
+from leakgauge.reproduce.registry import TABLES, named_table
+from leakgauge.reproduce.result import TableResult
+from leakgauge.reproduce.run import Options, prepare, reproduce
+from leakgauge.reproduce.table import SCALES, Found, Measure, Measured, Published, Row, Scale, Table
 
 __all__ = [
-    "EXPERIMENTS",
     "SCALES",
-    "STUDIES",
-    "Experiment",
+    "TABLES",
+    "Found",
+    "Measure",
+    "Measured",
     "Options",
     "Published",
-    "Reproduction",
     "Row",
-    "RowResult",
     "Scale",
-    "Setting",
-    "Study",
-    "StudyResult",
-    "named_experiment",
-    "prepare_study",
+    "Table",
+    "TableResult",
+    "named_table",
+    "outdated_rows",
+    "prepare",
     "reproduce",
-    "run_study",
 ]

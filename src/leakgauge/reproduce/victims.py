@@ -10,7 +10,7 @@ from leakgauge.data import Dataset, DataSource, Photos
 from leakgauge.data.datasets import rank_within_class
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.learner import learner_and_state
-from leakgauge.reproduce.experiment import Scale
+from leakgauge.reproduce.table import Scale
 from leakgauge.space import InputSpace
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened
 from leakgauge.attacks.encodings.clustering.averaging import AverageOfKnownSets, AverageOfNearest
+from leakgauge.attacks.encodings.demasking.demasker import DemaskerTraining
 from leakgauge.attacks.encodings.search.similarity import structurally_similar
-from leakgauge.attacks.encodings.views import Magnitudes, View
+from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, View
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.protocol.encoded_set import EncodingObservation
-from leakgauge.reproduce.measures.publication import Deployment, Pools, Publication, publish
+from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks, keep_demasker
+from leakgauge.reproduce.measures.publication import Deployment, Publication, publish
 from leakgauge.reproduce.measures.recovery import Judge, Recovery
+from leakgauge.reproduce.table import Bench, Found, Measure, Measured
 from leakgauge.types import Reconstruction
 
 _NAN = float("nan")
@@ -29,11 +34,8 @@ class AveragingRow:
     ``precision_null`` that of all other encodings; NaN for the attacker who knows the sets.
     """
 
-    scheme: str
     attack: str
     seed: int
-    private: int
-    copies: int
     recovery: Recovery
     null: Recovery
     precision: float
@@ -53,7 +55,7 @@ class Averages:
 def average_encryptions(
     pools: Pools,
     scheme: Scheme,
-    views: Mapping[str, View],
+    view: View,
     *,
     private: int = 50,
     copies: int = 50,
@@ -62,9 +64,9 @@ def average_encryptions(
     seeds: Sequence[int] = (0,),
     decoys: Tensor | None = None,
     deployment: Deployment | None = None,
-    tell: Callable[[str], None] = lambda name: None,
+    begin: Callable[[str], None] = lambda name: None,
 ) -> list[Averages]:
-    """Strong and weak attackers, as published and as strong as they can be, for each view of the encodings.
+    """Strong and weak attackers, as published and as strong as they can be, on a view of the encodings.
 
     ``decoys`` default to the public images.
     """
@@ -72,25 +74,78 @@ def average_encryptions(
     results = []
     for seed in seeds:
         publication = publish(scheme, pools, private, seed=seed, copies=copies, deployment=deployment)
-        for name, view in views.items():
-            for attack, found in _attacks(publication, view, neighbours, queries).items():
-                tell(f"{name}, {attack}")
-                originals = publication.private.inputs[found.targets]
-                unrelated = publication.private.inputs[(found.targets + private // 2) % private]
-                row = AveragingRow(
-                    repr(scheme),
-                    f"{name}, {attack}",
-                    seed,
-                    private,
-                    copies,
-                    recovery=judge(found.estimates, originals),
-                    null=judge(found.estimates, unrelated),
-                    precision=found.precision,
-                    precision_null=found.chance,
-                    given=(f"k = {scheme.k}", *found.given),
-                )
-                results.append(Averages(row, originals, found.estimates))
+        for attack, found in _attacks(publication, view, neighbours, queries).items():
+            begin(attack)
+            originals = publication.private.inputs[found.targets]
+            unrelated = publication.private.inputs[(found.targets + private // 2) % private]
+            row = AveragingRow(
+                attack,
+                seed,
+                recovery=judge(found.estimates, originals),
+                null=judge(found.estimates, unrelated),
+                precision=found.precision,
+                precision_null=found.chance,
+                given=(f"k = {scheme.k}", *found.given),
+            )
+            results.append(Averages(row, originals, found.estimates))
     return results
+
+
+@dataclass(frozen=True)
+class AveragingRecovery(Measure):
+    """What the attackers of these names recover; of masked encodings with signs by a demasker."""
+
+    scheme: Scheme
+    pools: PoolSource
+    private: int
+    copies: int
+    queries: int
+    seeds: int
+    demasker: DemaskerTraining
+
+    def planned(self) -> dict[str, Any]:
+        return {"scheme": self.scheme, "private_images": self.private, "encryptions_of_each": self.copies}
+
+    def __call__(self, bench: Bench, names: Sequence[str]) -> dict[str, Found]:
+        pools = self.pools(bench)
+        view: View = AsPublished()
+        if self.scheme.signed:
+            view = keep_demasker(bench, self.demasker, self.pools, self.scheme.k)
+        begun = time.perf_counter()
+        rows = average_encryptions(
+            pools,
+            self.scheme,
+            view,
+            private=self.private,
+            copies=self.copies,
+            queries=self.queries,
+            seeds=range(bench.seed, bench.seed + self.seeds),
+            decoys=pools.auxiliary,
+            begin=count_attacks(bench, len(names) * self.seeds),
+        )
+        seconds = (time.perf_counter() - begun) / len(rows)
+        return {name: self._found([one for one in rows if one.row.attack == name], seconds) for name in names}
+
+    def _found(self, rows: Sequence[Averages], seconds: float) -> Found:
+        images = len(rows[0].estimates)
+
+        def of(recovered: Sequence[Recovery], precision: Sequence[float]) -> dict[str, Measured]:
+            named = {
+                "psnr_fitted": [one.psnr_fitted for one in recovered],
+                "ssim_fitted": [one.ssim_fitted for one in recovered],
+                "identification_whitened": [one.identification_whitened for one in recovered],
+                "precision": precision,
+            }
+            return {name: Measured.over_seeds(values, images) for name, values in named.items()}
+
+        return Found.of(
+            of([one.row.recovery for one in rows], [one.row.precision for one in rows]),
+            of([one.row.null for one in rows], [one.row.precision_null for one in rows]),
+            seconds,
+            {**self.planned(), "scheme": repr(self.scheme)},
+            rows[0].row.given,
+            (rows[0].originals, rows[0].estimates),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is published in a study: private images encrypted as a deployment does it, and what it hides of how."""
+"""What is published: private images encrypted as a deployment does it, and what it hides of how."""
 
 from __future__ import annotations
 
@@ -15,16 +15,8 @@ from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
 from leakgauge.protocol.encoding import Mixing, stacked
 from leakgauge.randomness import seeded
+from leakgauge.reproduce.measures.pools import Pools
 from leakgauge.types import Batch
-
-
-@dataclass(frozen=True)
-class Pools:
-    """Images of one kind in three disjoint parts: the client's, those that anybody has, and the attacker's own."""
-
-    private: Batch
-    public: Tensor
-    auxiliary: Tensor
 
 
 @dataclass(frozen=True)

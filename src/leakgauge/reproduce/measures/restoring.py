@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from scipy.optimize import linear_sum_assignment
@@ -22,8 +22,10 @@ from leakgauge.errors import InvalidCase
 from leakgauge.metrics.alignment import align
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.randomness import seeded
-from leakgauge.reproduce.measures.publication import Deployment, Pools, Publication, publish
+from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks
+from leakgauge.reproduce.measures.publication import Deployment, Publication, publish
 from leakgauge.reproduce.measures.recovery import Judge, Recovery
+from leakgauge.reproduce.table import Bench, Found, Measure, Measured
 from leakgauge.types import Batch, Reconstruction
 
 Knowledge = Literal["counts", "number", "labels", "mixing"]
@@ -183,3 +185,67 @@ def _paired(found: Reconstruction, publication: Publication) -> Tensor:
     """Estimates in the order of the originals, one for one; grey where the attack believed in fewer images."""
     paired = align(found, publication.private).reconstructions
     return torch.where(paired.isnan(), _GREY, paired).to(publication.private.inputs)
+
+
+@dataclass(frozen=True)
+class ClusteringRecovery(Measure):
+    """What a trial restores of private images, from all encodings together."""
+
+    trial: Trial
+    pools: PoolSource
+    seeds: int
+
+    def planned(self) -> dict[str, Any]:
+        trial = self.trial
+        return {
+            "scheme": trial.scheme,
+            "attack": trial.attack,
+            "deployment": trial.deployment,
+            "told": trial.knows,
+            "private_images": trial.private,
+            "encryptions_of_each": trial.copies,
+        }
+
+    def __call__(self, bench: Bench, names: Sequence[str]) -> dict[str, Found]:
+        pools, runs = self.pools(bench), []
+        judge = bench.share(f"judge among {self.pools}", lambda: judge_among(pools.auxiliary))
+        begin = count_attacks(bench, self.seeds)
+        for seed in range(bench.seed, bench.seed + self.seeds):
+            begin(names[0])
+            runs.append(cluster_encodings(pools, self.trial, seed=seed, judge=judge))
+        return dict.fromkeys(names, self._found(runs))
+
+    def _found(self, runs: Sequence[Clustered]) -> Found:
+        rows, images = [one.row for one in runs], len(runs[0].originals)
+
+        def of(recovered: Sequence[Recovery], recall: Sequence[float], precision: Sequence[float]) -> dict[str, Any]:
+            named = {
+                "psnr_fitted": [one.psnr_fitted for one in recovered],
+                "identification_by_correlation": [one.identification_by_correlation for one in recovered],
+                "ssim_fitted": [one.ssim_fitted for one in recovered],
+                "psnr": [one.psnr for one in recovered],
+                "identification_whitened": [one.identification_whitened for one in recovered],
+                "recall": recall,
+                "precision": precision,
+            }
+            return {name: Measured.over_seeds(values, images) for name, values in named.items()}
+
+        ours = of([row.recovery for row in rows], [row.recall for row in rows], [row.precision for row in rows])
+        ours["cpu_seconds"] = Measured.over_seeds([row.seconds for row in rows], images)
+        nulls = [row.recall_null for row in rows], [row.precision_null for row in rows]
+        setting = {
+            **self.planned(),
+            "scheme": repr(self.trial.scheme),
+            "attack": repr(self.trial.attack),
+            "images_believed_in": [row.found for row in rows],
+            "residual": [row.residual for row in rows],
+        }
+        pictures = runs[0].originals, runs[0].estimates
+        return Found.of(
+            ours,
+            of([row.null for row in rows], *nulls),
+            sum(row.seconds for row in rows),
+            setting,
+            rows[0].given,
+            pictures,
+        )

@@ -5,24 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
+from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import HighPass, Laplacian, Normalised, Whitened
-from leakgauge.attacks.encodings.demasking.demasker import Demasker
+from leakgauge.attacks.encodings.demasking.demasker import Demasker, DemaskerTraining
 from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
 from leakgauge.attacks.encodings.search.fourth_moment import FourthMoment, whitened_squares
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
 from leakgauge.attacks.encodings.search.public_search import PublicSearch
 from leakgauge.attacks.encodings.search.pursuit import PublicPursuit
-from leakgauge.attacks.encodings.search.similarity import LearnedSimilarity, StructuralSearch
+from leakgauge.attacks.encodings.search.similarity import LearnedSimilarity, SimilarityTraining, StructuralSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation, MatchedFilter
-from leakgauge.attacks.encodings.views import Magnitudes, Undemasked, View
+from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Undemasked, View
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.metrics.public_found import hit_members
 from leakgauge.randomness import seeded
-from leakgauge.reproduce.measures.publication import Deployment, Pools, publish
+from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks, keep_demasker
+from leakgauge.reproduce.measures.publication import Deployment, publish
+from leakgauge.reproduce.table import Bench, Found, Measure, Measured
 
-Tell = Callable[[str], None]
+LEARNED = "learned similarity"
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ def search_public_images(
     seeds: Sequence[int] = (0,),
     depths: Sequence[int] | None = None,
     deployment: Deployment | None = None,
-    tell: Tell = lambda name: None,
+    begin: Callable[[str], None] = lambda name: None,
 ) -> list[SearchRow]:
     """A row for every attack and seed; an attack is prepared once, since only the encodings differ between seeds."""
     deployment = deployment or Deployment()
@@ -67,7 +71,7 @@ def search_public_images(
     published = {seed: publish(scheme, pools, queries, seed=seed, deployment=deployment) for seed in seeds}
     rows = []
     for name, attack in attacks.items():
-        tell(name)
+        begin(name)
         begun = time.process_time()
         finder = attack.prepare(published[seeds[0]].observation, generator=seeded(seeds[0], "attack"))
         preparation = time.process_time() - begun
@@ -144,7 +148,103 @@ def attacks_by_similarity(
     """SSIM and a learned score as published, and for random crops the search that tries every alignment."""
     attacks: dict[str, PublicImageAttack] = {"SSIM, published": StructuralSearch(view, most)}
     if learned is not None:
-        attacks["learned similarity"] = PublicSearch(learned, most)
+        attacks[LEARNED] = PublicSearch(learned, most)
     if cropping is not None:
         attacks["every alignment, Laplacian"] = AlignedSearch(Correlation(Laplacian(), view), cropping, most)
     return attacks
+
+
+@dataclass(frozen=True)
+class Score:
+    """The share of public images "found" among the first answers, or of encodings with "any" of theirs there.
+
+    ``depth`` is how many answers count; None for as many as there are public images in an encoding.
+    """
+
+    kind: Literal["found", "any"]
+    depth: int | None = None
+
+
+@dataclass(frozen=True)
+class SearchHits(Measure):
+    """Which of the public images in encodings the attacks of these names find; ``scores`` are metrics of the table.
+
+    ``hard``: views by the demasker take its signs as certain. ``similarity`` is the work on learning one.
+    """
+
+    scheme: Scheme
+    pools: PoolSource
+    queries: int
+    seeds: int
+    demasker: DemaskerTraining
+    scores: Mapping[str, Score]
+    crops: Cropping | None = None
+    hard: bool = False
+    similarity: Budget | None = None
+
+    def planned(self) -> dict[str, Any]:
+        deployment = Deployment(public_crops=self.crops)
+        return {"scheme": self.scheme, "deployment": deployment, "queries": self.queries}
+
+    def __call__(self, bench: Bench, names: Sequence[str]) -> dict[str, Found]:
+        pools, members = self.pools(bench), self.scheme.public_per_encoding
+        demasker = keep_demasker(bench, self.demasker, self.pools, self.scheme.k) if self.scheme.signed else None
+        attacks = self._attacks(bench, pools, demasker, names)
+        rows = search_public_images(
+            pools,
+            self.scheme,
+            {name: attacks[name] for name in names},
+            queries=self.queries,
+            seeds=range(bench.seed, bench.seed + self.seeds),
+            depths=sorted({members, *(score.depth or members for score in self.scores.values())}),
+            deployment=Deployment(public_crops=self.crops),
+            begin=count_attacks(bench, len(names)),
+        )
+        trained = {} if demasker is None else {"demasker": dict(demasker.facts)}
+        return {name: self._found([row for row in rows if row.attack == name], trained) for name in names}
+
+    def _attacks(
+        self, bench: Bench, pools: Pools, demasker: Demasker | None, names: Sequence[str]
+    ) -> dict[str, PublicImageAttack]:
+        most = max(score.depth or 0 for score in self.scores.values())
+        learned = None
+        if LEARNED in names and demasker is not None and self.crops is not None and self.similarity is not None:
+            training = SimilarityTraining(view=demasker, cropping=self.crops, budget=self.similarity)
+            progress, generator = bench.begin("training the similarity"), seeded(bench.seed, "similarity")
+            learned = training(pools.auxiliary, self.scheme.k, generator=generator, progress=progress)
+        view: View = AsPublished() if demasker is None else demasker.hard() if self.hard else demasker
+        everywhere = attacks_by_similarity(view, learned=learned, cropping=self.crops, most=most)
+        return everywhere | (attacks_on_mixup(most) if demasker is None else attacks_on_instahide(demasker, most))
+
+    def _found(self, rows: Sequence[SearchRow], trained: Mapping[str, object]) -> Found:
+        first, members = rows[0], self.scheme.public_per_encoding
+
+        def of(tables: Mapping[str, Sequence[Mapping[int, float]]]) -> dict[str, Measured]:
+            # An attack that names fewer than m images is not credited with more.
+            return {
+                name: Measured.over_seeds(
+                    [
+                        table[max(depth for depth in table if depth <= (score.depth or members))]
+                        for table in tables[score.kind]
+                    ],
+                    first.queries,
+                )
+                for name, score in self.scores.items()
+            }
+
+        ours = of({"found": [one.found for one in rows], "any": [one.any_found for one in rows]})
+        ours["milliseconds"] = Measured.over_seeds([one.milliseconds for one in rows], first.queries)
+        return Found.of(
+            ours,
+            of({"found": [one.found_null for one in rows], "any": [one.any_null for one in rows]}),
+            first.preparation + sum(one.milliseconds * one.queries / 1000 for one in rows),
+            {
+                "scheme": first.scheme,
+                "deployment": first.deployment,
+                "public_images": first.candidates,
+                "queries": first.queries,
+                "seconds_of_preparation": first.preparation,
+                **trained,
+            },
+            first.given,
+        )

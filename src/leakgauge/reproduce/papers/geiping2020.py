@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from leakgauge.attacks.base import Attack
-from leakgauge.attacks.budget import Budget, with_budget
+from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.federated import MidwayMatching
 from leakgauge.attacks.matching import (
     CosineDecay,
@@ -33,10 +33,10 @@ from leakgauge.data import Cifar10, Cifar100
 from leakgauge.models import ConvNet, ResNet, lenet_zhu
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.reproduce.draws import InOrder
-from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting, budget_of
+from leakgauge.reproduce.measures.updates import Setting, budget_of, limited
+from leakgauge.reproduce.table import Published, Row, Scale, Table
 from leakgauge.training import Training
 
-_SMOKE_STEPS = 2
 _LOCAL_RATE = 1e-4
 # The paper's 300 iterations, taken as calls of torch's L-BFGS at its default of 20 evaluations; a step here is one.
 _LBFGS_STEPS = 300 * 20
@@ -156,15 +156,9 @@ def midway_attack(client: _Client) -> Attack:
 
 
 def _limited(attack: Attack, scale: Scale, *, seconds: float | None = None, steps: int | None = None) -> Attack:
-    """The attack with the work that a scale allows it: on a CPU at most so many of its seconds, or so many steps."""
+    """On a CPU at most so many of its seconds, or so many steps."""
     own = budget_of(attack)
-    budget = {
-        "smoke": Budget(steps=_SMOKE_STEPS),
-        "cpu": Budget(steps=steps or (own and own.steps), seconds=seconds, clock="cpu"),
-        "full": own,
-    }[scale]
-    limited: Attack = with_budget(attack, budget)
-    return limited
+    return limited(attack, scale, cpu=Budget(steps=steps or (own and own.steps), seconds=seconds, clock="cpu"))
 
 
 def _resnet(depth: int, width: int, scale: Scale) -> ResNet:
@@ -261,8 +255,8 @@ def _rows(name: str, settings: Mapping[str, Any]) -> tuple[Row, ...]:
     return tuple(Row(label, PUBLISHED[name].get(label), at) for label, at in settings.items())
 
 
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
+TABLES: tuple[Table, ...] = (
+    Table(
         name="geiping2020/table1",
         title="Geiping et al. 2020, Table 1: one image from one gradient, against Euclidean distance with L-BFGS",
         dataset=Cifar10(),
@@ -286,7 +280,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             "they are the paper's, 0 to 99, and our own row is flattered.",
         ),
     ),
-    Experiment(
+    Table(
         name="geiping2020/table2",
         title="Geiping et al. 2020, Table 2: federated averaging, E epochs over n images in mini-batches of B",
         dataset=Cifar10(),
@@ -305,7 +299,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             "Images are paired with originals by least squared error; ± is over updates, each the mean of its images.",
         ),
     ),
-    Experiment(
+    Table(
         name="geiping2020/table3",
         title="Geiping et al. 2020, Table 3: ablation on a trained ResNet-18",
         dataset=Cifar10(),
@@ -323,7 +317,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             "The number of iterations is not given; 4800 at full scale, as in appendix C.1.",
         ),
     ),
-    Experiment(
+    Table(
         name="geiping2020/figure4",
         title="Geiping et al. 2020, Figure 4: width and depth of the network",
         dataset=Cifar10(),
@@ -340,7 +334,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             "The number of iterations is not given; 4800 at full scale, as in appendix C.1.",
         ),
     ),
-    Experiment(
+    Table(
         name="geiping2020/figure5",
         title="Geiping et al. 2020, Figure 5: number of local steps and their learning rate, one image",
         dataset=Cifar10(),
@@ -361,7 +355,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             "Rows of our own explain the update by one gradient in the middle of the client's way.",
         ),
     ),
-    Experiment(
+    Table(
         name="geiping2020/figure6",
         title="Geiping et al. 2020, Figure 6: a batch of 100 CIFAR-100 images, ResNet32-10",
         dataset=Cifar100(),

@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 
 from leakgauge.attacks.adaptive import Adaptive, adaptive
 from leakgauge.attacks.base import Attack
-from leakgauge.attacks.budget import Budget, with_budget
+from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import grad_attack
 from leakgauge.catalogue import MODELS
 from leakgauge.config import build, build_defence
 from leakgauge.data import Cifar10, Mnist
 from leakgauge.models import Plain
 from leakgauge.reproduce.draws import InOrder
-from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting
+from leakgauge.reproduce.measures.updates import Setting, limited
+from leakgauge.reproduce.table import Published, Row, Scale, Table
 from leakgauge.training import Training
 from leakgauge.training.run import TrainingPlan
 
@@ -100,9 +101,7 @@ _FIRST: Mapping[Scale, int] = {"smoke": 0, "cpu": 100, "full": 0}
 
 
 def _limited(attack: Attack, scale: Scale, cpu_steps: int) -> Attack:
-    steps = {"smoke": 2, "cpu": cpu_steps, "full": 10_000}[scale]
-    limited: Attack = with_budget(attack, Budget(steps=steps, clock="cpu"))
-    return limited
+    return limited(attack, scale, cpu=Budget(steps=cpu_steps, clock="cpu"), full=Budget(steps=10_000, clock="cpu"))
 
 
 def _table5(defence: str, batch_size: int, attacker: _Attacker, ours: bool, scale: Scale) -> Setting:
@@ -220,8 +219,8 @@ _MIXING = (
     "scored.",
 )
 
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
+TABLES: tuple[Table, ...] = (
+    Table(
         name="huang2021/table5",
         title="Huang et al. 2021, Table 5: what defences cost and what they let through",
         dataset=Cifar10(),
@@ -235,7 +234,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         **_COMMON,
     ),
-    Experiment(
+    Table(
         name="huang2021/figure4",
         title="Huang et al. 2021, Figure 4: weight of total variation, one image, BN_exact",
         dataset=Cifar10(),
@@ -254,7 +253,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         **_COMMON,
     ),
-    Experiment(
+    Table(
         name="huang2021/figure5",
         title="Huang et al. 2021, Figure 5: weight of the BatchNorm statistics, batch of 16, BN_infer",
         dataset=Cifar10(),
@@ -274,7 +273,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         **_COMMON,
     ),
-    Experiment(
+    Table(
         name="huang2021/mnist",
         title="Huang et al. 2021, Figure 8: MNIST, a 6-layer ConvNet without BatchNorm, one image",
         dataset=Mnist(),

@@ -25,7 +25,8 @@ from leakgauge.attacks.labels import (
 from leakgauge.data import Cifar100, Dataset
 from leakgauge.models import VGG, LeNet5, ModelFactory, ResNet, fcn3
 from leakgauge.reproduce.draws import AtRandom, Draw, Skewed
-from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting
+from leakgauge.reproduce.measures.updates import Setting
+from leakgauge.reproduce.table import Published, Row, Scale, Table
 from leakgauge.training import Training
 
 _METRICS = ("label_counts", "label_existence", "label_recall")
@@ -207,8 +208,8 @@ _NOTES = (
     "The client trains in train mode; of its update only the last layer's part is computed, the one that is read.",
 )
 
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
+TABLES: tuple[Table, ...] = (
+    Table(
         name="ma2023/table3",
         title="Ma et al. 2023, Table 3: iLRG with and without BatchNorm and dropout",
         rows=tuple(
@@ -223,7 +224,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         assumptions=(*_NOTES, "The paper's VGG-16 is on ImageNet; here on CIFAR-100, in its form for small images."),
         **_COMMON,
     ),
-    Experiment(
+    Table(
         name="ma2023/table4",
         title="Ma et al. 2023, Table 4: iLRG on LeNet-5 under other distributions of labels",
         rows=tuple(
@@ -242,7 +243,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         **_COMMON,
     ),
-    Experiment(
+    Table(
         name="ma2023/models",
         title="Ma et al. 2023: iLRG by architecture, untrained",
         rows=tuple(_row(label, published, partial(_models, label)) for label, published in MODELS.items()),
@@ -252,7 +253,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         **_COMMON,
     ),
-    Experiment(
+    Table(
         name="ma2023/methods",
         title="Every rule for labels on the same victims: LeNet-5 untrained, VGG-11 trained",
         rows=tuple(

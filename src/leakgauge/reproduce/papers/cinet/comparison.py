@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from leakgauge.attacks.base import Attack
-from leakgauge.attacks.budget import Budget, with_budget
+from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import best, tuned_ci_net
 from leakgauge.attacks.recipes.best import Family
 from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.contest import Contest
 from leakgauge.reproduce.draws import InOrder
-from leakgauge.reproduce.experiment import Experiment, Row, Scale, Setting
+from leakgauge.reproduce.measures.updates import Setting, limited
 from leakgauge.reproduce.papers.cinet.tables import PUBLISHED, balanced_pixels, refined_ci_net, usual_pixels
+from leakgauge.reproduce.table import Row, Scale, Table
 
 ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "pixels, total variation 1e-3": usual_pixels,
@@ -28,6 +29,7 @@ SECONDS: Mapping[str, tuple[float, ...]] = {"LeNet": (8.0, 12.0, 16.0), "ResNet-
 """Of CPU time for one attack, batch by batch."""
 
 _WIDTHS: Mapping[Scale, tuple[int, int]] = {"smoke": (4, 2), "cpu": (32, 16), "full": (64, 64)}
+_FULL = Budget(steps=10_000)
 _METRICS = ("psnr", "psnr_affine", "ssim")
 
 
@@ -52,14 +54,9 @@ def _setting(
     attack: Callable[[], Attack],
     scale: Scale,
 ) -> Setting:
-    budget = {
-        "smoke": Budget(steps=2),
-        "cpu": Budget(seconds=seconds, clock="cpu"),
-        "full": Budget(steps=10_000),
-    }[scale]
     return Setting(
         model=victim(scale),
-        attack=with_budget(attack(), budget),
+        attack=limited(attack(), scale, cpu=Budget(seconds=seconds, clock="cpu"), full=_FULL),
         updates=1 if scale == "smoke" else 3,
         models=1 if scale == "smoke" else 3,
         batch_size=2 if scale == "smoke" else batch_size,
@@ -99,7 +96,7 @@ _AFFINE = (
     "psnr_affine is after the best gain and offset per channel: BatchNorm in train mode hides contrast and brightness."
 )
 
-_COMPARISON = Experiment(
+_COMPARISON = Table(
     name="cinet/comparison",
     title="CI-Net beside pixel-space matching at equal CPU time (ours, not in the paper)",
     dataset=Cifar10(),
@@ -134,18 +131,13 @@ LONG: Mapping[int, float] = {32: 360.0, 64: 240.0}
 
 
 def _toward_the_paper(batch_size: int, attack: Callable[[], Attack], scale: Scale) -> Setting:
-    budget = {
-        "smoke": Budget(steps=2),
-        "cpu": Budget(seconds=LONG[batch_size], clock="cpu"),
-        "full": Budget(steps=10_000),
-    }[scale]
     return Setting(
         model={
             "smoke": ResNet(8, 2, activation="sigmoid"),
             "cpu": ResNet(18, 16, activation="sigmoid"),
             "full": ResNet(18, 64, activation="sigmoid"),
         }[scale],
-        attack=with_budget(attack(), budget),
+        attack=limited(attack(), scale, cpu=Budget(seconds=LONG[batch_size], clock="cpu"), full=_FULL),
         updates=1,
         # The larger batch goes without at cpu scale: it would take as long again, and the smaller one has it.
         nulls=0 if (scale, batch_size) == ("cpu", 64) else 1,
@@ -155,7 +147,7 @@ def _toward_the_paper(batch_size: int, attack: Callable[[], Attack], scale: Scal
     )
 
 
-_LONG = Experiment(
+_LONG = Table(
     name="cinet/long",
     title="CI-Net beside pixel-space matching for minutes, on a wider sigmoid ResNet (ours, not in the paper)",
     dataset=Cifar10(),
@@ -182,4 +174,4 @@ _LONG = Experiment(
     shown=len(_METRICS) + 1,
 )
 
-EXPERIMENTS = (_COMPARISON, _LONG)
+TABLES = (_COMPARISON, _LONG)

@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from leakgauge.attacks.base import SteppedAttack
-from leakgauge.attacks.budget import Budget, with_budget
+from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching import OnNoise
 from leakgauge.attacks.recipes import gias, gifd
 from leakgauge.data import Cifar10
 from leakgauge.generative import GeneratorTrainingPlan
-from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.draws import InOrder
-from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting, budget_of
 from leakgauge.reproduce.generators import WithGenerator
+from leakgauge.reproduce.measures.updates import Setting, limited
+from leakgauge.reproduce.papers.cinet.tables import victim
+from leakgauge.reproduce.table import Published, Row, Scale, Table
 
 PUBLISHED: Mapping[str, Published] = {
     "psnr": Published(16.06, 0.38, "Table 4"),
@@ -40,23 +41,11 @@ _ATTACKS: Mapping[str, Callable[[], SteppedAttack]] = {
 _METRICS = ("psnr", "ssim", "fsim", "psnr_affine")
 
 
-def _victim(activation: str, scale: Scale) -> ModelFactory:
-    if scale == "full":
-        return ResNet(18, 64, activation=activation)
-    width = 4 if scale == "smoke" else 32
-    return LeNet(activation, convolutions=4, initial_range=None, width=width, batch_norm=True)
-
-
 def _setting(activation: str, batch_size: int, attack: Callable[[], SteppedAttack], scale: Scale) -> Setting:
-    budget = {
-        "smoke": Budget(steps=2),
-        "cpu": Budget(seconds=SECONDS[batch_size], clock="cpu"),
-        "full": budget_of(attack()),
-    }[scale]
     return Setting(
-        model=_victim(activation, scale),
+        model=victim(activation, scale),
         attack=WithGenerator(
-            with_budget(attack(), budget),
+            limited(attack(), scale, cpu=Budget(seconds=SECONDS[batch_size], clock="cpu")),
             width=4 if scale == "smoke" else 16 if scale == "cpu" else 64,
             training=GeneratorTrainingPlan(STEPS[scale]),
         ),
@@ -79,8 +68,8 @@ def _rows() -> tuple[Row, ...]:
     return tuple(rows)
 
 
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
+TABLES: tuple[Table, ...] = (
+    Table(
         name="cinet/gias",
         title="GIAS and GIFD with a generator trained here, each beside itself on noise (Zhang et al. 2023, Table 4)",
         dataset=Cifar10(),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from leakgauge.attacks.base import Attack
-from leakgauge.attacks.budget import Budget, with_budget
+from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching import (
     Adam,
     Balanced,
@@ -24,7 +24,8 @@ from leakgauge.attacks.recipes import ci_net, tuned_ci_net
 from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.draws import InOrder
-from leakgauge.reproduce.experiment import Experiment, Published, Row, Scale, Setting, budget_of
+from leakgauge.reproduce.measures.updates import Setting, limited
+from leakgauge.reproduce.table import Published, Row, Scale, Table
 
 _ACTIVATIONS = ("sigmoid", "relu")
 _CI_NET, _TUNED = "CI-Net", "CI-Net, sigmoid output, rate 2e-3 falling (not in the paper)"
@@ -72,27 +73,18 @@ def refined_ci_net(steps: int | None = 2_000) -> Relay:
     return Relay((Leg(tuned_ci_net(), 1), Leg(pixels, 1)), budget=Budget(steps=steps))
 
 
-def _victim(activation: str, scale: Scale) -> ModelFactory:
+def victim(activation: str, scale: Scale) -> ModelFactory:
+    """At full scale the paper's ResNet-18, below it a LeNet with BatchNorm."""
     if scale == "full":
         return ResNet(18, 64, activation=activation)
     width = 4 if scale == "smoke" else 32
     return LeNet(activation, convolutions=4, initial_range=None, width=width, batch_norm=True)
 
 
-def _limited(attack: Attack, scale: Scale, seconds: float) -> Attack:
-    budget = {
-        "smoke": Budget(steps=2),
-        "cpu": Budget(seconds=seconds, clock="cpu"),
-        "full": budget_of(attack),
-    }[scale]
-    limited: Attack = with_budget(attack, budget)
-    return limited
-
-
 def _setting(activation: str, attack: Attack, batches: Mapping[Scale, int], seconds: float, scale: Scale) -> Setting:
     return Setting(
-        model=_victim(activation, scale),
-        attack=_limited(attack, scale, seconds),
+        model=victim(activation, scale),
+        attack=limited(attack, scale, cpu=Budget(seconds=seconds, clock="cpu")),
         updates={"smoke": 1, "cpu": 2, "full": 3}[scale],
         batch_size=batches[scale],
         # The released trainer never leaves train mode, so BatchNorm sees the batch on both sides.
@@ -134,8 +126,8 @@ _COMMON = (
     "LPIPS (VGG) is in the file as published; it is measured by audits that are given its weights.",
 )
 
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
+TABLES: tuple[Table, ...] = (
+    Table(
         name="cinet/table4",
         title="Zhang et al. 2023 (CI-Net), Table 4: a batch of 64 CIFAR-10 images",
         dataset=Cifar10(),
@@ -149,7 +141,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         threat_model="honest_but_curious",
         shown=len(_METRICS),
     ),
-    Experiment(
+    Table(
         name="cinet/table5",
         title="Zhang et al. 2023 (CI-Net), Table 5: a batch of 256 CIFAR-10 images",
         dataset=Cifar10(),
@@ -159,7 +151,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         threat_model="honest_but_curious",
         shown=len(_METRICS),
     ),
-    Experiment(
+    Table(
         name="cinet/figure8",
         title="Zhang et al. 2023 (CI-Net), Figure 8 and appendix B.1: what the generator is made of",
         dataset=Cifar10(),
