@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.data import Cifar10
 from leakgauge.models import MLP
-from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Row, Setting, reproduce
+from leakgauge.reproduce import TABLES, Options, Row, Setting, Table, reproduce
 from leakgauge.reproduce.contest import Contest, Difference
 
 CONTEST = Contest("new", "rival", ("new", "newer"), ("old", "older"), "old", {"psnr": 0.5, "ssim": 0.02})
@@ -106,7 +106,7 @@ def test_what_did_not_come_back_is_never_ahead_and_stays_json() -> None:
 def test_a_result_file_holds_the_verdict_and_gives_it_again_without_an_attack(tmp_path: Path) -> None:
     # Both arms are exact, so that neither is ahead.
     setting = Setting(MLP(hidden=(8,)), LinearLayer(), updates=3, nulls=0)
-    chosen = Experiment(
+    chosen = Table(
         "here2020/contest",
         "A contest",
         Cifar10(),
@@ -121,11 +121,11 @@ def test_a_result_file_holds_the_verdict_and_gives_it_again_without_an_attack(tm
 
 
 def test_the_arms_of_a_cell_meet_the_same_model_images_and_time() -> None:
-    from leakgauge.reproduce.experiment import budget_of
+    from leakgauge.reproduce.measures.updates import budget_of
 
     for name in ("cinet/comparison", "cinet/long"):
         cells: dict[str | None, list[tuple[str | None, Setting]]] = {}
-        for row in EXPERIMENTS[name].rows:
+        for row in TABLES[name].rows:
             cells.setdefault(row.group, []).append((row.arm, row.at("cpu")))
         assert len(cells) == {"cinet/comparison": 24, "cinet/long": 2}[name]
         for arms in cells.values():
@@ -134,7 +134,7 @@ def test_the_arms_of_a_cell_meet_the_same_model_images_and_time() -> None:
 
 
 def test_the_comparison_names_arms_that_it_has() -> None:
-    chosen = EXPERIMENTS["cinet/comparison"]
+    chosen = TABLES["cinet/comparison"]
     assert chosen.contest is not None
     named = {*chosen.contest.challengers, *chosen.contest.defenders}
     assert named == {row.arm for row in chosen.rows}

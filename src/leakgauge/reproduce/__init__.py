@@ -1,5 +1,6 @@
 """The papers' tables, measured here: what was published beside what we find."""
 
+from leakgauge.reproduce.measures.updates import Setting
 from leakgauge.reproduce.outdated import outdated_rows
 from leakgauge.reproduce.registry import TABLES, named_table
 from leakgauge.reproduce.result import TableResult
@@ -16,6 +17,7 @@ __all__ = [
     "Published",
     "Row",
     "Scale",
+    "Setting",
     "Table",
     "TableResult",
     "named_table",

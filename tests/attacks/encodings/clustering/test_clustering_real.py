@@ -9,7 +9,7 @@ import pytest
 
 from leakgauge.attacks.encodings.algebra.whitening import HighPass
 from leakgauge.data import Cifar10
-from leakgauge.reproduce.measures.publication import Pools
+from leakgauge.reproduce.measures.pools import Pools
 from leakgauge.reproduce.measures.recovery import Judge
 from leakgauge.reproduce.measures.restoring import Trial, cluster_encodings
 

@@ -13,7 +13,7 @@ from leakgauge.attacks.encodings.search.public_search import PublicSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation
 from leakgauge.data import Cifar10
 from leakgauge.encodings import CrossDataset, Mixup
-from leakgauge.reproduce.measures.publication import Pools
+from leakgauge.reproduce.measures.pools import Pools
 from leakgauge.reproduce.measures.searching import search_public_images
 
 pytestmark = pytest.mark.skipif("LEAKGAUGE_DATA" not in os.environ, reason="LEAKGAUGE_DATA names no data folder")

@@ -15,9 +15,9 @@ from leakgauge.models import Compact, ResNet
 from leakgauge.protocol.encoding import Mixing
 from leakgauge.reproduce.measures.disguised_accuracy import DISGUISED, PLAIN, DisguisedAccuracy, Work
 from leakgauge.reproduce.table import Measure, Published, Row, Scale, Table
-from leakgauge.training import Cosine, Recipe
+from leakgauge.schedules import CosineDecay, StepDecay
+from leakgauge.training import Recipe
 from leakgauge.training.disguises import Disguise, NoisyImages, Undisguised
-from leakgauge.training.schedule import Milestones
 
 OWN = " (not in the paper)"
 
@@ -36,12 +36,17 @@ TABLE2: Mapping[str, tuple[tuple[float, float | None], ...]] = {
 ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 WORK: Mapping[Scale, Work] = {
-    "smoke": Work(Compact(width=4), Recipe(14, 0.02, Cosine(), steps=3), private=56, public=56, tested=28, runs=1),
+    "smoke": Work(Compact(width=4), Recipe(14, 0.02, CosineDecay(), steps=3), private=56, public=56, tested=28, runs=1),
     "cpu": Work(
-        Compact(width=16), Recipe(64, 0.05, Cosine(), steps=600), private=5000, public=5000, tested=1000, runs=1
+        Compact(width=16), Recipe(64, 0.05, CosineDecay(), steps=600), private=5000, public=5000, tested=1000, runs=1
     ),
     "full": Work(
-        ResNet(depth=18), Recipe(128, 0.1, Milestones(), epochs=200), private=None, public=10_000, tested=None, runs=5
+        ResNet(depth=18),
+        Recipe(128, 0.1, StepDecay((0.5, 0.75)), epochs=200),
+        private=None,
+        public=10_000,
+        tested=None,
+        runs=5,
     ),
 }
 

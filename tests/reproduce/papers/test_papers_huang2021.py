@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,14 +18,14 @@ from leakgauge.defences import InstaHide, MixUp, Pruning, chain
 from leakgauge.models import MLP, Plain, ResNet
 from leakgauge.protocol import THREAT_MODELS
 from leakgauge.protocol.threat_model import BatchNormAccess
-from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce
-from leakgauge.reproduce.experiment import budget_of
+from leakgauge.reproduce import TABLES, Found, Measured, Options, Published, Row, Table, reproduce
+from leakgauge.reproduce.measures.updates import Setting, budget_of
 from leakgauge.reproduce.papers.huang2021 import DEFENCES, MNIST
-from leakgauge.reproduce.result import Measured, RowResult, orders
-from leakgauge.reproduce.show import table
+from leakgauge.reproduce.result import RowResult, orders
+from leakgauge.reproduce.show import grid
 from leakgauge.training.run import TrainingPlan
 
-TABLE5 = EXPERIMENTS["huang2021/table5"]
+TABLE5 = TABLES["huang2021/table5"]
 STRONG, REAL = "strongest (BN_exact)", "labels known, statistics not (BN_infer)"
 
 ACCURACY_AS_PRINTED = "93.37 93.19 93.01 90.57 89.92 88.61 83.58 92.31 90.41 90.04 88.20 91.37 86.10"
@@ -103,8 +102,8 @@ def test_the_strongest_attacker_has_exact_statistics_and_the_other_knows_labels_
 
 @pytest.mark.parametrize("name", ["table5", "figure4", "figure5"])
 def test_full_scale_is_the_papers_and_cpu_scale_is_smaller_and_says_so(name: str) -> None:
-    experiment = EXPERIMENTS[f"huang2021/{name}"]
-    full, small = experiment.settings("full"), experiment.settings("cpu")
+    experiment = TABLES[f"huang2021/{name}"]
+    full, small = experiment.measures("full"), experiment.measures("cpu")
     assert {one.model for one in full.values()} == {ResNet(18)}
     assert {budget_of(one.attack).steps for one in full.values()} == {10_000}
     assert all(isinstance(one.model, Plain) and one.model.batch_norm for one in small.values())
@@ -128,7 +127,7 @@ def test_at_full_scale_the_utility_is_trained_by_the_papers_recipe_with_its_two_
 
 def test_the_figures_sweep_one_weight_each() -> None:
     def weights(name: str, index: int) -> list[float]:
-        settings = EXPERIMENTS[f"huang2021/{name}"].settings("full").values()
+        settings = TABLES[f"huang2021/{name}"].measures("full").values()
         found = [{type(p).__name__: p for p in one.attack.priors} for one in settings]  # type: ignore[attr-defined]
         kind = ("AnisotropicTotalVariation", "BatchNormStatistics")[index]
         return [priors[kind].weight if kind in priors else 0.0 for priors in found]
@@ -138,12 +137,12 @@ def test_the_figures_sweep_one_weight_each() -> None:
     assert weights("figure5", 1) == [0, 5e-4, 1e-3, 5e-3, 1e-2]
     assert len(set(weights("figure5", 0))) == 1
     for name, size, threat_model in (("figure4", 1, "strongest"), ("figure5", 16, "informed")):
-        for setting in EXPERIMENTS[f"huang2021/{name}"].settings("full").values():
+        for setting in TABLES[f"huang2021/{name}"].measures("full").values():
             assert (setting.batch_size, setting.threat_model) == (size, threat_model)
 
 
 def test_mnist_has_a_six_layer_network_without_batch_norm_and_pruning_to_four_nines() -> None:
-    settings = EXPERIMENTS["huang2021/mnist"].settings("full")
+    settings = TABLES["huang2021/mnist"].measures("full")
     assert {one.model for one in settings.values()} == {Plain(convolutions=5)}
     assert not Plain().batch_norm
     assert {one.batch_size for one in settings.values()} == {1}
@@ -162,7 +161,7 @@ def test_spread_and_best_are_over_images_and_the_best_of_a_distance_is_the_lowes
     assert measured.standard_error == pytest.approx(0.2 / 3**0.5)
 
 
-def tiny(**changes: Any) -> Experiment:
+def tiny(**changes: Any) -> Table:
     setting = Setting(
         MLP((4,)),
         TABLE5.rows[0].at("smoke").attack,
@@ -175,7 +174,7 @@ def tiny(**changes: Any) -> Experiment:
     costs = {"accuracy": Published(0.9, None, "Table 5"), "time": Published(1.04, None, "Table 5")}
     rows = tuple(Row(f"row {n}", Published(0.4, 0.1, "Table 5", best=0.2), lambda scale: setting, costs) for n in "ab")
     options = {"metrics": ("lpips_vgg", "psnr"), "shown": 2, "best": 1, "per_image": True} | changes
-    return Experiment("here2021/table5", "A table", Cifar10(), rows, assumptions=("None.",), **options)
+    return Table("here2021/table5", "A table", Cifar10(), rows, assumptions=("None.",), **options)
 
 
 def test_the_cost_of_a_defence_is_trained_once_and_stands_in_every_row_of_it(tmp_path: Path) -> None:
@@ -192,17 +191,17 @@ def test_the_cost_of_a_defence_is_trained_once_and_stands_in_every_row_of_it(tmp
         assert row["ours"]["lpips_vgg"]["mean"] is None
         assert row["ours"]["psnr"]["deviation"] is not None
     assert str(tmp_path) not in json.dumps(payload)
-    grid = table(result)
-    text = "\n".join(str(cell) for column in grid.columns for cell in column.cells)
+    drawn = grid(result)
+    text = "\n".join(str(cell) for column in drawn.columns for cell in column.cells)
     assert "0.900, 1.040" in text
     assert "0.400 (0.200, 0.100)" in text
-    assert str(grid.title) == "A table (scale smoke)"
+    assert str(drawn.title) == "A table (scale smoke)"
 
 
 def scored(mean: float, ours: list[float], group: str | None = "all") -> RowResult:
-    record = SimpleNamespace(scores={"psnr": tuple(ours)})
+    found = Found({"psnr": Measured.of([ours], per_image=True)}, {}, {})
     row = replace(tiny().rows[0], published=Published(mean, None, "Table 5"), group=group)
-    return RowResult(row, row.at("smoke"), ((0,),), 1, None, (record,), ())  # type: ignore[arg-type]
+    return RowResult(row, row.at("smoke"), found)
 
 
 def test_pairs_that_are_told_apart_are_counted_by_whether_they_stand_in_the_published_order() -> None:

@@ -21,7 +21,8 @@ from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.intervals import beyond_chance
 from leakgauge.reproduce.measures.averaging import average_encryptions
-from leakgauge.reproduce.measures.publication import Deployment, Pools, publish
+from leakgauge.reproduce.measures.pools import Pools
+from leakgauge.reproduce.measures.publication import Deployment, publish
 from leakgauge.reproduce.measures.recovery import Judge, identified
 from leakgauge.reproduce.measures.searching import (
     attacks_by_similarity,
@@ -104,15 +105,13 @@ def test_every_listed_attack_runs(scheme):
 
 
 def test_averaging_recovers_known_sets_and_its_null_recovers_nothing():
-    results = average_encryptions(
-        POOLS, Mixup(4, public=2), {"plain": AsPublished()}, private=10, copies=40, queries=20
-    )
+    results = average_encryptions(POOLS, Mixup(4, public=2), AsPublished(), private=10, copies=40, queries=20)
     rows = {result.row.attack: result.row for result in results}
-    best = rows["plain, known sets, weighted by label"]
+    best = rows["known sets, weighted by label"]
     assert best.recovery.identification_whitened == 1.0
     assert best.recovery.psnr_fitted > best.null.psnr_fitted + 3
     assert best.null.identification_whitened <= 0.1
-    weak = rows["plain, nearest, whitened"]
+    weak = rows["nearest, whitened"]
     assert weak.precision > weak.precision_null + 0.1
     assert 2 / 10 < weak.precision_null < 0.5  # two private images each, of ten
     assert "which encodings encrypt the same image" in best.given
@@ -183,11 +182,11 @@ def test_more_private_images_than_there_are_is_refused():
 
 
 def test_magnitudes_are_a_view_that_averaging_accepts():
-    results = average_encryptions(POOLS, CrossDataset(4), {"|x|": Magnitudes()}, private=8, copies=10, queries=8)
+    results = average_encryptions(POOLS, CrossDataset(4), Magnitudes(), private=8, copies=10, queries=8)
     rows = {result.row.attack: result.row for result in results}
     assert len(rows) == 7
     # Neighbours by magnitudes are the same whatever the view that is averaged, here magnitudes too.
-    assert rows["|x|, nearest by magnitudes, whitened"].precision == rows["|x|, nearest, whitened"].precision
+    assert rows["nearest by magnitudes, whitened"].precision == rows["nearest, whitened"].precision
 
 
 @pytest.mark.parametrize("scheme", [Mixup(3, public=2), CrossDataset(3, private=1)])

@@ -1,4 +1,4 @@
-"""An experiment that trains the generator of its attacks: on public images, once, resumed, and without a path."""
+"""A table that trains the generator of its attacks: on public images, once, resumed, and without a path."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from leakgauge.errors import InvalidCase
 from leakgauge.files import read_tensors
 from leakgauge.generative import GeneratorTraining, GeneratorTrainingPlan
 from leakgauge.progress import silent
-from leakgauge.reproduce import EXPERIMENTS, Options, reproduce, victims
-from leakgauge.reproduce.experiment import budget_of
+from leakgauge.reproduce import TABLES, Options, reproduce, victims
 from leakgauge.reproduce.generators import WithGenerator
+from leakgauge.reproduce.measures.updates import budget_of
 from leakgauge.types import Batch
 
 ATTACK = WithGenerator(gias(steps=2), width=2, latent=4, training=GeneratorTrainingPlan(steps=3, batch_size=4))
@@ -44,7 +44,7 @@ def same(one: Path, other: Path) -> bool:
 
 
 def test_the_published_numbers_are_those_of_table_4_and_stand_in_one_row() -> None:
-    rows = [row for row in EXPERIMENTS["cinet/gias"].rows if row.published is not None]
+    rows = [row for row in TABLES["cinet/gias"].rows if row.published is not None]
     assert [row.label for row in rows] == ["sigmoid, batch 8: GIAS"]
     printed = {metric: rows[0].published_of(metric, "psnr") for metric in ("ssim", "fsim", "psnr", "lpips_vgg")}
     assert [f"{one.mean:.2f} {one.deviation:.2f}" for one in printed.values() if one is not None] == [
@@ -57,7 +57,7 @@ def test_the_published_numbers_are_those_of_table_4_and_stand_in_one_row() -> No
 
 @pytest.mark.parametrize("scale", ["cpu", "full"])
 def test_every_attack_stands_beside_itself_on_noise_and_has_the_same_generator(scale: Any) -> None:
-    settings = EXPERIMENTS["cinet/gias"].settings(scale)
+    settings = TABLES["cinet/gias"].measures(scale)
     assert len(settings) == 16
     for label, setting in settings.items():
         assert isinstance(setting.attack, WithGenerator)
@@ -120,7 +120,7 @@ def test_an_attack_without_its_generator_says_what_to_do() -> None:
 
 
 def test_the_result_names_the_training_and_no_path_and_is_read_again_elsewhere(tmp_path: Path) -> None:
-    chosen = EXPERIMENTS["cinet/gias"]
+    chosen = TABLES["cinet/gias"]
     chosen = replace(chosen, rows=chosen.rows[:1])
     here = Options(out=tmp_path / "here")
     first = reproduce(chosen, here)
@@ -129,7 +129,7 @@ def test_the_result_names_the_training_and_no_path_and_is_read_again_elsewhere(t
     (row,) = json.loads(text)["rows"]
     assert "training=GeneratorTrainingPlan(steps=2" in row["attack"]
     assert row["updates"][0]["facts"]["generator"].startswith("trained, ")
-    assert budget_of(first.rows[0].setting.attack) == Budget(steps=2)
+    assert budget_of(first.rows[0].measure.attack) == Budget(steps=2)
     # Records do not hang on where the generator lies.
     (tmp_path / "here").rename(tmp_path / "there")
     assert reproduce(chosen, Options(out=tmp_path / "there")).to_dict() == first.to_dict()

@@ -18,12 +18,13 @@ from leakgauge.models import MLP, VGG, LeNet5, ResNet, build
 from leakgauge.progress import silent
 from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
-from leakgauge.reproduce import EXPERIMENTS, Experiment, Options, Published, Row, Setting, reproduce
+from leakgauge.reproduce import TABLES, Options, Published, Row, Table, prepare, reproduce
 from leakgauge.reproduce.draws import AtRandom, Skewed
+from leakgauge.reproduce.measures.updates import Setting
 from leakgauge.reproduce.papers.ma2023 import METHODS
-from leakgauge.reproduce.run import prepare
-from leakgauge.reproduce.show import table
+from leakgauge.reproduce.show import grid
 from leakgauge.reproduce.victims import embedded, train_head_only
+from leakgauge.space import ImageSpace
 from leakgauge.training import kept_victim
 from leakgauge.types import Outcome, Reconstruction
 
@@ -61,19 +62,19 @@ def of(row: Row) -> tuple[str, str]:
 
 
 def test_table_3_holds_the_numbers_of_the_paper() -> None:
-    assert {row.label: of(row) for row in EXPERIMENTS["ma2023/table3"].rows} == printed(TABLE3_AS_PRINTED)
+    assert {row.label: of(row) for row in TABLES["ma2023/table3"].rows} == printed(TABLE3_AS_PRINTED)
 
 
 @pytest.mark.parametrize("parts", ["with", "without"])
 def test_table_4_holds_the_numbers_of_the_paper(parts: str) -> None:
     suffix = f", {parts} BatchNorm/dropout"
-    rows = {row.label.removesuffix(suffix): row for row in EXPERIMENTS["ma2023/table4"].rows if row.published}
+    rows = {row.label.removesuffix(suffix): row for row in TABLES["ma2023/table4"].rows if row.published}
     rows = {label: row for label, row in rows.items() if "dropout" not in label}
     assert {label: of(row) for label, row in rows.items()} == printed(TABLE4_AS_PRINTED)
 
 
 def test_a_published_number_names_its_source_and_our_own_rows_have_none() -> None:
-    for name, experiment in EXPERIMENTS.items():
+    for name, experiment in TABLES.items():
         for row in experiment.rows if name.startswith("ma2023/") else ():
             numbers = [row.published, *row.also.values()]
             own = name == "ma2023/methods" or row.label.endswith(": ours")
@@ -82,7 +83,7 @@ def test_a_published_number_names_its_source_and_our_own_rows_have_none() -> Non
 
 
 @pytest.mark.parametrize(
-    "row", [row for row in EXPERIMENTS["ma2023/table4"].rows if row.published], ids=lambda row: row.label
+    "row", [row for row in TABLES["ma2023/table4"].rows if row.published], ids=lambda row: row.label
 )
 def test_the_batches_of_table_4_are_those_of_their_label(row: Row) -> None:
     setting = row.at("full")
@@ -93,14 +94,14 @@ def test_the_batches_of_table_4_are_those_of_their_label(row: Row) -> None:
 
 
 def test_the_victims_of_full_scale_are_the_papers() -> None:
-    settings = EXPERIMENTS["ma2023/table3"].settings("full")
+    settings = TABLES["ma2023/table3"].measures("full")
     assert [one.model for one in settings.values()] == [
         LeNet5(),
         LeNet5(batch_norm=True, dropout=0.5),
         VGG(16),
         VGG(16, batch_norm=True, dropout=0.5),
     ]
-    models = [one.model for one in EXPERIMENTS["ma2023/models"].settings("full").values()]
+    models = [one.model for one in TABLES["ma2023/models"].measures("full").values()]
     assert {(type(model).__name__, getattr(model, "depth", None)) for model in models} == {
         ("MLP", None),
         ("LeNet5", None),
@@ -108,18 +109,18 @@ def test_the_victims_of_full_scale_are_the_papers() -> None:
         *(("ResNet", depth) for depth in (18, 50)),
     }
     for experiment in ("table3", "table4", "models"):
-        for setting in EXPERIMENTS[f"ma2023/{experiment}"].settings("full").values():
+        for setting in TABLES[f"ma2023/{experiment}"].measures("full").values():
             # Fifty tries in the authors' logs, each with other weights.
             assert (setting.updates, setting.models, setting.mode, setting.training) == (50, 50, "train", None)
 
 
 def test_every_method_meets_every_victim() -> None:
-    rows = EXPERIMENTS["ma2023/methods"].rows
+    rows = TABLES["ma2023/methods"].rows
     victims = {(setting.model, setting.training, setting.batch_size) for setting in (row.at("cpu") for row in rows)}
     assert len(rows) == len(victims) * len(METHODS) == 6 * len(METHODS)
     assert {LLG("auxiliary"), ZLG("auxiliary"), ILRG()} <= set(METHODS.values())
-    assert EXPERIMENTS["ma2023/methods"].threat_model == "auxiliary"
-    others = {EXPERIMENTS[f"ma2023/{name}"].threat_model for name in ("table3", "table4", "models")}
+    assert TABLES["ma2023/methods"].threat_model == "auxiliary"
+    others = {TABLES[f"ma2023/{name}"].threat_model for name in ("table3", "table4", "models")}
     assert others == {"honest_but_curious"}
 
 
@@ -127,7 +128,7 @@ def test_without_training_files_the_test_file_is_split(tmp_path: Path) -> None:
     labels = torch.arange(60, dtype=torch.uint8)
     record = torch.cat((labels[:, None] % 20, labels[:, None], torch.zeros(60, 3072, dtype=torch.uint8)), dim=1)
     (tmp_path / "test.bin").write_bytes(record.numpy().tobytes())
-    source = EXPERIMENTS["ma2023/table3"].dataset
+    source = TABLES["ma2023/table3"].dataset
     data = replace(source, training_images=40)(tmp_path)  # type: ignore[type-var]
     assert (len(data.train), len(data.test)) == (40, 20)
     assert "split at 40" in data.name
@@ -151,7 +152,7 @@ def test_a_client_that_trains_the_head_alone_sends_the_same_update_of_it(
     for head_only in (False, True):
         module = build(factory, (3, 32, 32), 10, seed=0)
         if head_only:
-            train_head_only(module, (3, 32, 32))
+            train_head_only(module, ImageSpace(3, 32, 32))
         learner, state = learner_and_state(module, mode="train")
         seen = simulate_round(
             Federation(learner, state),
@@ -174,19 +175,19 @@ class Weighing:
 
     def __call__(self, observation: Any, *, generator: Any, progress: Any = silent) -> Reconstruction:
         weight = sum(float(tensor.double().abs().sum()) for tensor in observation.state.params.values())
-        held = None if observation.auxiliary is None else observation.auxiliary.images
+        held = None if observation.auxiliary is None else observation.auxiliary.inputs
         return Reconstruction(held, None, Outcome.SOLVED, facts={"weight": weight})
 
 
 WEIGHED = Setting(MLP(hidden=(16,)), Weighing(), updates=5, nulls=4, models=3, draw=AtRandom())
 
 
-def experiment(*settings: Setting, **more: Any) -> Experiment:
+def experiment(*settings: Setting, **more: Any) -> Table:
     rows = tuple(
         Row(f"row {number}", Published(0.25, None, "Table 0"), lambda scale, setting=setting: setting)
         for number, setting in enumerate(settings)
     )
-    return Experiment("here2023/table0", "A table", Cifar100(), rows, assumptions=("None.",), **more)
+    return Table("here2023/table0", "A table", Cifar100(), rows, assumptions=("None.",), **more)
 
 
 @pytest.fixture
@@ -196,14 +197,14 @@ def options(tmp_path: Path) -> Options:
 
 def test_updates_are_shared_out_among_models_that_differ(options: Options) -> None:
     (row,) = reproduce(experiment(WEIGHED), options).rows
-    weights = [record.facts["weight"] for record in row.records]
+    weights = [update["facts"]["weight"] for update in row.found.facts["updates"]]
     modules = [
         kept_victim(WEIGHED.model, embedded(), WEIGHED.training, options.out, seed=seed).module for seed in range(3)
     ]
     expected = [sum(float(p.detach().double().abs().sum()) for p in module.parameters()) for module in modules]
     assert len(set(expected)) == 3
     assert weights == pytest.approx([expected[update % 3] for update in range(5)])
-    assert sorted(record.facts["weight"] for record in row.nulls) == pytest.approx(
+    assert sorted(null["facts"]["weight"] for null in row.found.facts["nulls"]) == pytest.approx(
         sorted(expected[null % 3] for null in range(4))
     )
 
@@ -212,17 +213,19 @@ def test_records_stand_in_the_order_of_the_updates(options: Options) -> None:
     setting = replace(WEIGHED, attack=LinearLayer())
     (row,) = reproduce(experiment(setting), options).rows
     images = embedded().test.inputs
-    assert len(row.victims) == 5
-    for (index,), record in zip(row.victims, row.records, strict=True):
-        assert torch.equal(record.pictures.originals, images[index : index + 1])
-        torch.testing.assert_close(record.pictures.reconstructions, images[index : index + 1], atol=1e-4, rtol=0)
+    victims = [update["victims"] for update in row.found.facts["updates"]]
+    assert len(victims) == 5
+    expected = torch.cat([images[own] for own in victims])
+    torch.testing.assert_close(row.found.originals, expected, atol=0, rtol=0)
+    torch.testing.assert_close(row.found.estimates, expected, atol=1e-4, rtol=0)
 
 
 def test_fewer_images_than_models_need_fewer_models(options: Options) -> None:
     few = replace(options, images=2)
-    (setting,) = prepare(experiment(WEIGHED), few).settings.values()
+    (setting,) = prepare(experiment(WEIGHED), few).measures.values()
+    assert isinstance(setting, Setting)
     assert (setting.updates, setting.models) == (2, 2)
-    assert len(reproduce(experiment(WEIGHED), few).rows[0].records) == 2
+    assert len(reproduce(experiment(WEIGHED), few).rows[0].found.facts["updates"]) == 2
 
 
 @pytest.mark.parametrize("asked", [5, 500])
@@ -231,10 +234,10 @@ def test_what_the_attacker_holds_is_never_attacked(asked: int, options: Options)
     setting = replace(WEIGHED, updates=30, models=1, nulls=1)
     (row,) = reproduce(experiment(setting, threat_model="auxiliary", auxiliary=asked), options).rows
     first_held = 448 - min(asked, 224)
-    assert max(index for update in row.victims for index in update) < first_held
-    for record in row.records:
-        assert record.pictures.reconstructions is not None
-        assert not torch.equal(record.pictures.reconstructions, record.pictures.originals)
+    assert max(index for update in row.found.facts["updates"] for index in update["victims"]) < first_held
+    assert row.found.originals is not None
+    assert row.found.estimates is not None
+    assert bool((row.found.originals != row.found.estimates).flatten(1).any(dim=1).all())
 
 
 def test_a_defence_and_other_classes_reach_the_client(options: Options) -> None:
@@ -243,59 +246,61 @@ def test_a_defence_and_other_classes_reach_the_client(options: Options) -> None:
     setting = replace(WEIGHED, attack=ILRG(), batch_size=4, classes=30, defence=Pruning(0.5), updates=2, models=2)
     labels = ("label_recall", "label_counts")
     (row,) = reproduce(experiment(setting, metrics=labels, threat_model="honest_but_curious"), options).rows
-    payload = row.to_dict(experiment(setting, metrics=labels))
+    payload = row.to_dict()
     assert (payload["defence"], payload["classes"], payload["models"]) == (repr(Pruning(0.5)), 30, 2)
     assert payload["draw"] == "AtRandom(relabelled=False)"
-    assert row.parameters == 16 * 3 * 256 + 16 + 16 * 30 + 30
+    assert payload["parameters"] == 16 * 3 * 256 + 16 + 16 * 30 + 30
 
 
 # What is shown
 
 
 def test_the_table_prints_published_numbers_beside_ours_and_the_null(options: Options) -> None:
-    chosen = EXPERIMENTS["ma2023/table3"]
+    chosen = TABLES["ma2023/table3"]
     lenet = replace(chosen, rows=chosen.rows[:1])
     result = reproduce(lenet, options)
-    grid = table(result)
-    assert [str(column.header) for column in grid.columns] == [
+    drawn = grid(result)
+    assert [str(column.header) for column in drawn.columns] == [
         "setting",
         "label_counts\nours, published, null",
         "label_existence\nours, published, null",
         "label_recall\nours, published, null",
-        "updates",
+        "images",
+        "steps",
         "seconds",
     ]
-    cells = [next(iter(column.cells)) for column in grid.columns[1:5]]
+    cells = [next(iter(column.cells)) for column in drawn.columns[1:5]]
     (row,) = result.rows
     for metric, cell, published in zip(chosen.metrics, cells, ("1.000", "1.000", "-")):
-        ours, null = row.measured(metric).mean, row.null(metric).mean
+        ours, null = row.found.ours[metric].mean, row.found.null[metric].mean
         assert cell == f"{ours:.3f}, {published}, {null:.3f}"
-    assert cells[3] == "1"
-    assert "count absent classes as right" in str(grid.caption)
+    assert cells[3] == "128"
+    assert "count absent classes as right" in str(drawn.caption)
 
 
 def test_what_was_not_measured_is_said_to_be_so(options: Options) -> None:
     setting = replace(WEIGHED, updates=1, models=1)
     result = reproduce(experiment(setting, metrics=("label_recall", "label_counts"), shown=2), options)
-    cells = [next(iter(column.cells)) for column in table(result).columns[1:3]]
-    assert cells == ["not measured, 0.250, not measured", "not measured, -, not measured"]
+    cells = [next(iter(column.cells)) for column in grid(result).columns[1:3]]
+    assert cells == ["not measured, 0.250, -", "not measured, -, -"]
 
 
 def test_labels_of_the_untrained_lenet_come_back_and_the_null_does_not(options: Options) -> None:
     chosen = replace(
-        EXPERIMENTS["ma2023/methods"],
-        rows=tuple(row for row in EXPERIMENTS["ma2023/methods"].rows if row.label == "untrained, K=24: iLRG"),
+        TABLES["ma2023/methods"],
+        rows=tuple(row for row in TABLES["ma2023/methods"].rows if row.label == "untrained, K=24: iLRG"),
     )
     (row,) = reproduce(chosen, options).rows
-    ours, null = row.measured("label_recall").mean, row.null("label_recall").mean
+    ours, null = row.found.ours["label_recall"].mean, row.found.null["label_recall"].mean
     assert ours == 1.0
     assert null is not None
     assert null < 1
-    assert isinstance(row.setting.model, LeNet5)
-    assert not any(isinstance(module, nn.Dropout) for module in build(row.setting.model, (3, 16, 16), 100, seed=0))
+    assert isinstance(row.measure, Setting)
+    assert isinstance(row.measure.model, LeNet5)
+    assert not any(isinstance(module, nn.Dropout) for module in build(row.measure.model, (3, 16, 16), 100, seed=0))
 
 
 def test_our_rows_of_table_4_use_the_default_rule() -> None:
-    own = [row.at("cpu") for row in EXPERIMENTS["ma2023/table4"].rows if row.label.endswith(": ours")]
+    own = [row.at("cpu") for row in TABLES["ma2023/table4"].rows if row.label.endswith(": ours")]
     assert len(own) == 16
     assert {setting.attack for setting in own} == {BestLabels()}

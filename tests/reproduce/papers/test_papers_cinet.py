@@ -17,8 +17,8 @@ from leakgauge.attacks.matching import (
 )
 from leakgauge.attacks.recipes import ci_net
 from leakgauge.models import ResNet
-from leakgauge.reproduce import EXPERIMENTS, Setting
-from leakgauge.reproduce.experiment import budget_of
+from leakgauge.reproduce import TABLES
+from leakgauge.reproduce.measures.updates import Setting, budget_of
 from leakgauge.reproduce.papers.cinet.tables import PUBLISHED
 
 AS_PRINTED = {
@@ -30,7 +30,7 @@ AS_PRINTED = {
 
 @pytest.mark.parametrize("name", AS_PRINTED)
 def test_the_published_numbers_are_those_of_the_paper_and_stand_in_one_row(name):
-    row, *others = EXPERIMENTS[f"cinet/{name}"].rows
+    row, *others = TABLES[f"cinet/{name}"].rows
     assert row.label == "sigmoid: CI-Net"
     printed = {metric: row.published_of(metric, "psnr") for metric in PUBLISHED[name]}
     assert {metric: f"{one.mean:.2f} {one.deviation:.2f}" for metric, one in printed.items()} == AS_PRINTED[name]
@@ -39,7 +39,7 @@ def test_the_published_numbers_are_those_of_the_paper_and_stand_in_one_row(name)
 
 @pytest.mark.parametrize("name", AS_PRINTED)
 def test_every_attack_meets_sigmoid_and_relu_and_is_otherwise_the_same(name):
-    settings = EXPERIMENTS[f"cinet/{name}"].settings("cpu")
+    settings = TABLES[f"cinet/{name}"].measures("cpu")
     halves: list[dict[str, Setting]] = [
         {label.partition(": ")[2]: one for label, one in settings.items() if label.startswith(activation)}
         for activation in ("sigmoid", "relu")
@@ -52,24 +52,24 @@ def test_every_attack_meets_sigmoid_and_relu_and_is_otherwise_the_same(name):
 
 @pytest.mark.parametrize(("name", "batch"), [("table4", 64), ("table5", 256)])
 def test_full_scale_is_the_papers_batch_on_resnet_18_in_train_mode(name, batch):
-    for setting in EXPERIMENTS[f"cinet/{name}"].settings("full").values():
+    for setting in TABLES[f"cinet/{name}"].measures("full").values():
         assert setting.batch_size == batch
         assert isinstance(setting.model, ResNet)
         assert (setting.model.depth, setting.mode) == (18, "train")
-    row = EXPERIMENTS[f"cinet/{name}"].settings("full")["sigmoid: CI-Net"]
+    row = TABLES[f"cinet/{name}"].measures("full")["sigmoid: CI-Net"]
     assert row.attack == ci_net(steps=2_000 if name == "table4" else 150_000)
 
 
 @pytest.mark.parametrize("name", AS_PRINTED)
 def test_rivals_have_the_same_time_and_pixels_come_with_a_usual_and_a_balanced_prior(name):
-    settings = EXPERIMENTS[f"cinet/{name}"].settings("cpu").values()
+    settings = TABLES[f"cinet/{name}"].measures("cpu").values()
     assert len({budget_of(setting.attack) for setting in settings}) == 1
     pixels = [setting.attack for setting in settings if isinstance(setting.attack.parametrisation, Pixels)]
     assert {attack.priors for attack in pixels} == {(TotalVariation(1e-3),), (Balanced(),)}
 
 
 def test_each_ablation_changes_one_thing():
-    attacks = [setting.attack for setting in EXPERIMENTS["cinet/figure8"].settings("full").values()]
+    attacks = [setting.attack for setting in TABLES["cinet/figure8"].measures("full").values()]
     proposed = attacks[0]
     assert proposed == ci_net()
     for attack in attacks[1:]:

@@ -1,0 +1,186 @@
+"""A table for people: published numbers beside ours and the null, pictures in pairs, a bar, and the command line."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from reproduce_support import Counting, table_of
+from rich.console import Console
+
+from leakgauge.attacks.analytic import LinearLayer
+from leakgauge.attacks.recipes import inverting_gradients
+from leakgauge.audit.executors import in_process
+from leakgauge.models import MLP, Compact
+from leakgauge.reproduce import TABLES, Options, Table, prepare, reproduce, victims
+from leakgauge.reproduce.measures.updates import Setting, brief
+from leakgauge.reproduce.show import grid, watching, write_sheet
+from leakgauge.training import Training
+
+with warnings.catch_warnings():
+    # typer still imports names that click has deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from leakgauge.cli import main
+
+EXACT = Setting(MLP(hidden=(16,)), LinearLayer(), updates=3, nulls=2)
+
+
+def images_of(*settings: Setting, **more: Any) -> Table:
+    return table_of(*settings, **{"metrics": ("psnr", "ssim"), "null": None} | more)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    return Options(out=tmp_path / "out")
+
+
+def text_of(result: Any) -> str:
+    drawn = grid(result)
+    return "\n".join(str(cell) for column in drawn.columns for cell in column.cells) + str(drawn.caption)
+
+
+def test_the_table_shows_published_ours_null_and_what_was_trained(options: Options) -> None:
+    trained = replace(EXACT, training=Training(steps=3), updates=2, nulls=1)
+    text = text_of(reproduce(images_of(EXACT, trained), options))
+    for words in ("20.00 ± 1.000", "row 0", "trained 3 steps, accuracy", "MLP(hidden=(16,))", "- None."):
+        assert words in text
+
+
+def test_what_attacks_no_update_stands_in_the_same_table(options: Options) -> None:
+    result = reproduce(table_of(Counting(3), metrics=("count", "time"), shown=2), options)
+    (row,) = zip(*(column.cells for column in grid(result).columns), strict=True)
+    assert [str(cell) for cell in row] == ["row 0", "3.00, 20.00 ± 1.000, 0.000", "3.00, -, -", "1", "0.001"]
+    assert "Null: nothing." in text_of(result)
+
+
+def test_a_configuration_is_shown_without_its_defaults() -> None:
+    assert brief(MLP()) == "MLP()"
+
+
+def test_the_best_images_are_given_beside_all_of_them_and_beside_the_nulls_best(options: Options) -> None:
+    blind = replace(EXACT, attack=inverting_gradients(steps=2), updates=1, nulls=1, batch_size=4)
+    result = reproduce(images_of(blind, best=2), options)
+    (row,) = result.to_dict()["rows"]
+    for side in ("ours", "null"):
+        records = row["updates"] if side == "ours" else row["nulls"]
+        scores = sorted(records[0]["scores"]["psnr"], reverse=True)
+        assert row[side]["psnr"]["best"] == pytest.approx(sum(scores[:2]) / 2)
+        assert row[side]["psnr"]["mean"] == pytest.approx(sum(scores) / 4)
+    assert write_sheet(result, options.out / "sheet.png") is not None
+    with Image.open(options.out / "sheet.png") as sheet:
+        assert sheet.size == (2 * 17, 2 * 16 + 2)
+
+
+def test_the_sheet_shows_originals_above_what_came_back(options: Options) -> None:
+    result = reproduce(images_of(EXACT), options)
+    write_sheet(result, options.out / "sheet.png")
+    with Image.open(options.out / "sheet.png") as sheet:
+        pixels = np.asarray(sheet)
+    assert pixels.shape == (2 * 16 + 2, 3 * 17, 3)
+    expected = (victims.embedded().test.inputs[0] * 255).round().permute(1, 2, 0).numpy()
+    assert np.array_equal(pixels[:16, :16], expected)
+    assert np.abs(pixels[16:32, :16].astype(int) - expected).max() <= 1
+
+
+def test_ten_pairs_at_most_are_kept_of_a_row(options: Options) -> None:
+    for _ in range(2):  # measured, then read again
+        result = reproduce(table_of(Counting(1)), options)
+        write_sheet(result, options.out / "sheet.png")
+        with Image.open(options.out / "sheet.png") as sheet:
+            assert sheet.size == (10 * 9, 2 * 8 + 2)
+
+
+def test_a_row_without_reconstructions_is_not_measured_and_not_drawn(options: Options) -> None:
+    # The linear layer of a network that starts with a convolution gives no image.
+    result = reproduce(images_of(replace(EXACT, model=Compact(width=2), updates=1)), options)
+    assert result.rows[0].found.ours["psnr"].mean is None
+    assert result.to_dict()["rows"][0]["updates"][0]["scores"]["psnr"] == [None]
+    assert write_sheet(result, options.out / "sheet.png") is None
+    assert "not measured" in text_of(result)
+
+
+def test_the_bar_goes_from_piece_to_piece(options: Options) -> None:
+    plan = prepare(table_of(Counting(1), Counting(2)), options)
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with watching(console, plan.pieces) as watch:
+        reproduce(plan, watch=watch)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "2 of 2: counting" in shown
+
+
+# The command line
+
+
+def call(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    capfd.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    captured = capfd.readouterr()
+    return int(ended.value.code or 0), captured.out, captured.err
+
+
+def test_the_command_lists_tables(capfd: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = call(capfd, "reproduce", "--json")
+    assert code == 0
+    assert [row["experiment"] for row in json.loads(out)["rows"]] == [*TABLES]
+    assert "geiping2020/figure6" in call(capfd, "reproduce")[1]
+
+
+def test_the_command_prints_a_table_and_with_json_one_object(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    words = ("reproduce", "geiping2020/figure6", "--seed", 3, "--out", tmp_path)
+    code, out, _ = call(capfd, *words)
+    assert code == 0
+    assert "not as text" in out
+    assert "best 5" in out
+    assert (tmp_path / "geiping2020-figure6-smoke-seed3.png").is_file()
+    code, out, err = call(capfd, *words, "--json")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert json.loads(out) == json.loads((tmp_path / "geiping2020-figure6-smoke-seed3.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("geiping2020/table9",), "There is no table 'geiping2020/table9'; did you mean"),
+        (("geiping2020/table1", "--scale", "cpu"), "needs the data of Cifar10()"),
+        (("geiping2020/table1", "--scale", "gpu"), "There is no scale 'gpu'"),
+        (("geiping2020/table1", "--data-root", "nowhere"), "nowhere is not a folder"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    code, out, err = call(capfd, "reproduce", *words, "--out", tmp_path / "out")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert sentence in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_can_be_interrupted_and_resumed(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, done = in_process.run_case, 0
+
+    def stop_at_the_third(*arguments: Any) -> Any:
+        nonlocal done
+        if done == 3:
+            raise KeyboardInterrupt
+        done += 1
+        return original(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(in_process, "run_case", stop_at_the_third)
+        code, _, err = call(capfd, "reproduce", "geiping2020/table3", "--out", tmp_path)
+    assert code == 130
+    assert "Run the same command to resume" in err
+    assert call(capfd, "reproduce", "geiping2020/table3", "--out", tmp_path)[0] == 0
