@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from reproduce_support import Counting, table_of
 
-from leakgauge.reproduce import Options, outdated_rows, registry, reproduce
+from leakgauge.reproduce import Options, outdated, outdated_rows, registry, reproduce
 from leakgauge.reproduce.outdated import _same
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -81,3 +81,9 @@ def test_a_field_that_did_not_exist_yet_has_its_default() -> None:
     assert not _same("Other(width=3)", Part(3))
     assert not _same("Part(width=3, depth=2)", Part(3))
     assert not _same("no expression", Part(3))
+
+
+def test_another_name_is_no_other_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(outdated._RENAMED, "Piece", "Part")
+    assert _same("Piece(width=3)", Part(3))
+    assert not _same("Piece(width=4)", Part(3))

@@ -14,6 +14,9 @@ from leakgauge.reproduce.result import recipe_fingerprint
 from leakgauge.reproduce.run import Options
 from leakgauge.reproduce.table import Measure, Row
 
+_RENAMED = {"Constant": "ConstantRate"}
+"""Classes by the names they had when results were made that are kept: another name is no other recipe."""
+
 
 def outdated_rows(result: Mapping[str, Any]) -> dict[str, str]:
     """Why a row of a result file would come out differently today, by its label; rows that would not are left out.
@@ -86,7 +89,10 @@ def _matches(node: ast.expr, value: Any) -> bool:
         return len(parts) == len(value) and all(map(_matches, parts, value))
     if not is_dataclass(value):
         return ast.unparse(node) == repr(value)
-    if not isinstance(node, ast.Call) or ast.unparse(node.func) != type(value).__name__:
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func)
+    if type(value).__name__ not in (name, _RENAMED.get(name)):
         return False
     said = {word.arg: word.value for word in node.keywords}
     own = {one.name: one for one in fields(value) if one.repr}
