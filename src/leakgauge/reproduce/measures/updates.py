@@ -13,7 +13,6 @@ from torch import Tensor
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget, with_budget
-from leakgauge.audit.api import named_threat_model
 from leakgauge.audit.case import Case
 from leakgauge.audit.executors import InProcess
 from leakgauge.audit.grid import Round, grid
@@ -21,6 +20,7 @@ from leakgauge.audit.plan import client_others
 from leakgauge.audit.record import Record
 from leakgauge.audit.store import FolderStore
 from leakgauge.catalogue import build_metrics, describe_metric
+from leakgauge.config import build_threat_model
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, NoDefence
 from leakgauge.files import finite
@@ -243,7 +243,7 @@ class Setting(Measure):
             rounds,
             defences={"none": self.defence},
             attacks={name: self.attack},
-            threat_model=named_threat_model(self.threat_model or bench.table.threat_model),
+            threat_model=build_threat_model(self.threat_model or bench.table.threat_model),
             seed=bench.seed,
             auxiliary=_on(device, data.test[-count:]) if count else None,
         )
