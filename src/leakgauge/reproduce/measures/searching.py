@@ -155,7 +155,7 @@ def attacks_by_similarity(
 
 
 @dataclass(frozen=True)
-class Score:
+class HitShare:
     """The share of public images "found" among the first answers, or of encodings with "any" of theirs there.
 
     ``depth`` is how many answers count; None for as many as there are public images in an encoding.
@@ -177,7 +177,7 @@ class SearchHits(Measure):
     queries: int
     seeds: int
     demasker: DemaskerTraining
-    scores: Mapping[str, Score]
+    scores: Mapping[str, HitShare]
     crops: Cropping | None = None
     hard: bool = False
     similarity: Budget | None = None

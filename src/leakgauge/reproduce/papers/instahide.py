@@ -17,7 +17,7 @@ from leakgauge.data import Cifar10
 from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme
 from leakgauge.reproduce.measures.pools import FirstPools
 from leakgauge.reproduce.measures.restoring import ClusteringRecovery, Trial
-from leakgauge.reproduce.measures.searching import Score, SearchHits
+from leakgauge.reproduce.measures.searching import HitShare, SearchHits
 from leakgauge.reproduce.table import Row, Scale, Table
 
 _DEPTH = 100
@@ -82,7 +82,11 @@ _CPU = "Up to three seeds; other images of CIFAR-10 stand for the public ones."
 _FULL = "Ten seeds, more public images, a demasker of 20,000 steps; the public ones are of CIFAR-10."
 
 
-_SCORES = {"found": Score("found"), f"found_{_DEPTH}": Score("found", _DEPTH), f"any_{_DEPTH}": Score("any", _DEPTH)}
+_SCORES = {
+    "found": HitShare("found"),
+    f"found_{_DEPTH}": HitShare("found", _DEPTH),
+    f"any_{_DEPTH}": HitShare("any", _DEPTH),
+}
 _ON_MIXUP = (
     "inner product, published",
     "inner product, Laplacian",

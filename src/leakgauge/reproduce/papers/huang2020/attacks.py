@@ -17,7 +17,7 @@ from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme
 from leakgauge.reproduce.measures.averaging import AveragingRecovery
 from leakgauge.reproduce.measures.distributions import DistributionTests
 from leakgauge.reproduce.measures.pools import RandomPools
-from leakgauge.reproduce.measures.searching import LEARNED, Score, SearchHits
+from leakgauge.reproduce.measures.searching import LEARNED, HitShare, SearchHits
 from leakgauge.reproduce.table import Measure, Published, Row, Scale, Table
 
 OWN = " (not in the paper)"
@@ -162,7 +162,7 @@ def _searched(scheme: Scheme, crops: Cropping | None, scale: Scale) -> Measure:
         size.queries,
         size.seeds,
         size.demasker,
-        {name: Score("any", depth) for name, depth in depths.items()},
+        {name: HitShare("any", depth) for name, depth in depths.items()},
         crops,
         hard=True,
         similarity=size.network,
