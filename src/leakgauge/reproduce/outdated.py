@@ -14,7 +14,7 @@ from leakgauge.reproduce.result import recipe_fingerprint
 from leakgauge.reproduce.run import Options
 from leakgauge.reproduce.table import Measure, Row
 
-_RENAMED = {"Constant": "ConstantRate"}
+_RENAMED = {"Constant": "ConstantRate", "Cosine": "CosineDecay"}
 """Classes by the names they had when results were made that are kept: another name is no other recipe."""
 
 
