@@ -100,7 +100,7 @@ def test_full_scale_has_the_papers_training_and_sizes() -> None:
     work, size = WORK["full"], SIZES["full"]
     training = work.recipe.training(50_000)
     assert (training.batch_size, training.learning_rate, training.steps) == (128, 0.1, 200 * 390)
-    assert [work.recipe.schedule.factor(epoch / 200) for epoch in (0, 99, 100, 149, 150)] == pytest.approx(
+    assert [work.recipe.schedule(epoch / 200) for epoch in (0, 99, 100, 149, 150)] == pytest.approx(
         [1, 1, 0.1, 0.1, 0.01]
     )
     assert work.runs == 5
