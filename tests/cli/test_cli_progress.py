@@ -11,7 +11,7 @@ from rich.console import Console
 
 from leakgauge.audit.case import Case
 from leakgauge.progress import Tick
-from leakgauge.report.progress import Forecast, Pace, case_progress, in_words, training_progress
+from leakgauge.report.progress import Forecast, Pace, case_progress, describe_tick, training_progress
 
 
 def some_case(**changes: Any) -> Case:
@@ -75,8 +75,8 @@ def paced(*ticks: tuple[float, Tick], began: float = 0.0) -> Pace:
 def test_the_speed_is_that_of_the_steps_since_the_first() -> None:
     pace = paced((50.0, Tick(10, 0.1, 1.0)), (52.0, Tick(11, 0.11, 0.5)))
     assert pace.steps_per_second == 0.5
-    assert in_words(Tick(11, 0.11, 0.5), pace) == "step 11, 2.0 s/step, loss 5.0e-01"
-    assert in_words(Tick(10, 0.1, 1.0), paced((50.0, Tick(10, 0.1, 1.0)))) == "step 10, loss 1.0e+00"
+    assert describe_tick(Tick(11, 0.11, 0.5), pace) == "step 11, 2.0 s/step, loss 5.0e-01"
+    assert describe_tick(Tick(10, 0.1, 1.0), paced((50.0, Tick(10, 0.1, 1.0)))) == "step 10, loss 1.0e+00"
 
 
 def test_the_time_left_goes_by_the_share_of_the_budget_whatever_its_unit() -> None:

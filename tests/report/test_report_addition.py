@@ -18,8 +18,8 @@ from leakgauge.catalogue import METRICS, standard_metrics
 from leakgauge.cli.limits import limits_of
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import Comparison, Kind, Metric
-from leakgauge.report.audit_page import render
-from leakgauge.report.console import table
+from leakgauge.report.audit_page import render_audit
+from leakgauge.report.console import audit_table
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def audited() -> AuditResult:
 def printed(result: AuditResult) -> str:
     console = Console(width=160)
     with console.capture() as capture:
-        console.print(table(result))
+        console.print(audit_table(result))
     return capture.get()
 
 
@@ -74,7 +74,7 @@ def test_an_added_metric_is_scored_shown_and_limited() -> None:
     assert (found["unit"], found["higher_is_leakier"]) == ("levels", False)
     assert 0 <= found["interval"][0] < 76.5 < found["interval"][1] <= 255
     assert "76.5 levels" in printed(result)
-    page = render(result)
+    page = render_audit(result)
     assert "Largest error of a pixel" in page
     assert "76.5 levels" in page
     assert result.exceeding(limits_of(["largest_error=80"])) == [

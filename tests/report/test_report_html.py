@@ -17,7 +17,7 @@ from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
 from leakgauge.config import from_mapping
 from leakgauge.protocol.facts import Fact, Subject
-from leakgauge.report.audit_page import render, write_report
+from leakgauge.report.audit_page import render_audit, write_report
 from leakgauge.report.pictures import data_uri
 from leakgauge.types import Outcome
 
@@ -91,14 +91,14 @@ EVERY = pytest.mark.parametrize("result", list(RESULTS.values()), ids=list(RESUL
 
 @EVERY
 def test_the_page_is_html_with_balanced_tags(result: AuditResult) -> None:
-    text = render(result)
+    text = render_audit(result)
     assert text.lstrip().startswith("<!DOCTYPE html>")
     assert Page(text).faults == []
 
 
 @EVERY
 def test_the_page_asks_for_nothing_from_outside(result: AuditResult) -> None:
-    text = render(result)
+    text = render_audit(result)
     for tag, attributes in Page(text).tags:
         assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form"}
         for name in ("src", "href", "srcset", "xlink:href", "data", "poster"):
@@ -108,24 +108,24 @@ def test_the_page_asks_for_nothing_from_outside(result: AuditResult) -> None:
 
 @EVERY
 def test_rendering_twice_gives_the_same_page(result: AuditResult) -> None:
-    assert render(result) == render(result)
+    assert render_audit(result) == render_audit(result)
 
 
 @EVERY
 def test_no_nan_and_no_python_leaks_into_the_page(result: AuditResult) -> None:
-    assert not {"nan", "NaN", "None", "inf"} & set(Page(render(result)).words)
-    assert "<built-in" not in render(result)
-    assert not re.search(r"Verdict\.|Outcome\.|tensor\(", render(result))
+    assert not {"nan", "NaN", "None", "inf"} & set(Page(render_audit(result)).words)
+    assert "<built-in" not in render_audit(result)
+    assert not re.search(r"Verdict\.|Outcome\.|tensor\(", render_audit(result))
 
 
 @EVERY
 def test_every_image_has_a_text_in_its_place(result: AuditResult) -> None:
-    assert all(attributes.get("alt") for tag, attributes in Page(render(result)).tags if tag == "img")
+    assert all(attributes.get("alt") for tag, attributes in Page(render_audit(result)).tags if tag == "img")
 
 
 @pytest.mark.parametrize("name", ["usual", "rounds", "single", "holed"])
 def test_every_private_image_is_on_the_page(name: str) -> None:
-    page = render(RESULTS[name])
+    page = render_audit(RESULTS[name])
     for row in RESULTS[name].rows:
         for case in row.records:
             assert case.pictures.originals is not None
@@ -133,20 +133,20 @@ def test_every_private_image_is_on_the_page(name: str) -> None:
 
 
 def test_columns_beyond_the_eighth_are_folded_away_but_there() -> None:
-    page = Page(render(RESULTS["rounds"]))
+    page = Page(render_audit(RESULTS["rounds"]))
     assert [tag for tag, _ in page.tags].count("details") == 1
     assert "Show the other 16 images" in page.text
     assert sum(tag == "img" and "Private image" in str(of["alt"]) for tag, of in page.tags) == 24
 
 
 def test_the_first_heading_is_the_finding() -> None:
-    page = render(RESULTS["usual"])
+    page = render_audit(RESULTS["usual"])
     assert "<h1>This update gave away 8 of 8 private images.</h1>" in page
     assert page.index("What stopped it: clipping + Gaussian noise.") < page.index("<img")
 
 
 def test_what_was_not_measured_is_said_and_never_zero() -> None:
-    page = Page(render(holed())).text
+    page = Page(render_audit(holed())).text
     numbers = page[page.index("All numbers") : page.index("Large: the mean")]
     assert numbers.count("not measured") == 6
     assert not re.search(r"\d", numbers)
@@ -154,7 +154,7 @@ def test_what_was_not_measured_is_said_and_never_zero() -> None:
 
 
 def test_metrics_without_weights_are_not_measured_beside_metrics_that_are() -> None:
-    page = Page(render(audit({"none": Verdict.LEAKS}))).text
+    page = Page(render_audit(audit({"none": Verdict.LEAKS}))).text
     assert page.count("not measured") == 3
     # The mean of 10, 11, ..., 17 and, with the quantile 2.365 of Student's t for 7 degrees, its interval.
     assert "13.5 dB worst 17.0 95 % interval 11.5 to 15.5 null 9.0" in page
@@ -163,14 +163,14 @@ def test_metrics_without_weights_are_not_measured_beside_metrics_that_are() -> N
 
 def test_labels_that_were_given_are_not_shown_as_recovered() -> None:
     case = record(scores={"label_recall": (1.0,) * 8}, ledger=(Fact(Subject.LABELS, True, "given"),))
-    page = Page(render(audit_of([case]))).text
+    page = Page(render_audit(audit_of([case]))).text
     assert "given to the attacker" in page
     assert "8 of 8" not in page
 
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_a_verdict_is_written_and_not_only_coloured(verdict: Verdict) -> None:
-    assert f'<span class="pill {verdict.name.lower()}">{verdict.value}</span>' in render(audit({"none": verdict}))
+    assert f'<span class="pill {verdict.name.lower()}">{verdict.value}</span>' in render_audit(audit({"none": verdict}))
 
 
 def test_what_a_user_wrote_is_escaped_wherever_it_appears() -> None:
@@ -187,7 +187,7 @@ def test_what_a_user_wrote_is_escaped_wherever_it_appears() -> None:
     unable = replace(record(attack=ATTACK, hits=None, scores={}, reason=ATTACK), outcome=Outcome.NOT_APPLICABLE)
     words = dict.fromkeys(("dataset", "model", "threat_model", "mode", "distractors"), ATTACK)
     description = {**PLAN, **words, "class_names": [ATTACK], "defences": [ATTACK, ATTACK + "2"]}
-    page = render(audit_of([case, unable], description, complete=False))
+    page = render_audit(audit_of([case, unable], description, complete=False))
     assert "<script" not in page
     assert page.count("&lt;script&gt;") > 20
     assert Page(page).faults == []
@@ -195,40 +195,40 @@ def test_what_a_user_wrote_is_escaped_wherever_it_appears() -> None:
 
 def test_an_interrupted_audit_says_how_far_it_came_and_what_it_missed() -> None:
     case = record()
-    page = Page(render(audit_of([case, null_of(case)], complete=False))).text
+    page = Page(render_audit(audit_of([case, null_of(case)], complete=False))).text
     assert "Stopped early: 2 of 4 attack runs had finished" in page
     assert "Not reached: Clipping (max_norm 1)." in page
-    assert "Stopped early" not in render(RESULTS["usual"])
+    assert "Stopped early" not in render_audit(RESULTS["usual"])
 
 
 def test_without_the_truth_the_page_says_that_leakage_was_not_measured() -> None:
-    page = Page(render(blind()))
+    page = Page(render_audit(blind()))
     assert "leakage was not measured" in page.text
     assert "Private images" not in page.text
     assert sum(tag == "img" for tag, _ in page.tags) == 3
 
 
 def test_assumptions_that_differ_only_by_the_name_of_the_defence_are_one_list() -> None:
-    page = render(RESULTS["usual"])
+    page = render_audit(RESULTS["usual"])
     assert page.count('<ul class="ledger">') == 1
     assert "<span>known to the attacker</span>" in page
 
 
 def test_assumptions_that_differ_are_listed_for_each_defence() -> None:
     other = (Fact(Subject.LABELS, True, "given"),)
-    page = render(audit_of([record(), record("pruning", ledger=other)]))
+    page = render_audit(audit_of([record(), record("pruning", ledger=other)]))
     assert page.count('<ul class="ledger">') == 2
     assert "<strong>Pruning</strong>" in page
 
 
 def test_each_row_with_a_loss_trace_has_a_curve() -> None:
-    tags = [tag for tag, _ in Page(render(RESULTS["usual"])).tags]
+    tags = [tag for tag, _ in Page(render_audit(RESULTS["usual"])).tags]
     assert (tags.count("svg"), tags.count("polyline")) == (3, 3)
-    assert "svg" not in [tag for tag, _ in Page(render(blind())).tags]
+    assert "svg" not in [tag for tag, _ in Page(render_audit(blind())).tags]
 
 
 def test_the_page_says_what_to_run_it_again_with() -> None:
-    page = Page(render(RESULTS["usual"])).text
+    page = Page(render_audit(RESULTS["usual"])).text
     for expected in (
         "leakgauge audit plan.json",
         "75.0 %",
@@ -239,20 +239,20 @@ def test_the_page_says_what_to_run_it_again_with() -> None:
         "cat, dog",
     ):
         assert expected in page
-    assert "plan.json" not in render(RESULTS["no description"])
+    assert "plan.json" not in render_audit(RESULTS["no description"])
 
 
 def test_five_lines_of_eight_images_stay_below_a_megabyte() -> None:
     generator = torch.Generator().manual_seed(0)
     noise = Pictures(*(torch.rand(8, 3, 64, 64, generator=generator) for _ in range(2)))
     cases = [replace(record(defence), pictures=noise) for defence in ("none", "a", "b", "c")]
-    assert len(render(audit_of([*cases, *map(null_of, cases)]))) < 2**20
+    assert len(render_audit(audit_of([*cases, *map(null_of, cases)]))) < 2**20
 
 
 def test_the_report_is_written_with_the_plan_that_reruns_it(tmp_path: Path) -> None:
     path = write_report(RESULTS["usual"], tmp_path / "new" / "folder")
     assert path == tmp_path / "new" / "folder" / "index.html"
-    assert path.read_text(encoding="utf-8") == render(RESULTS["usual"])
+    assert path.read_text(encoding="utf-8") == render_audit(RESULTS["usual"])
     plan = from_mapping(AuditPlan, json.loads((path.parent / "plan.json").read_text()), source="plan")
     assert plan.seed == 3
     assert plan.defences == ("none", "clipping:max_norm=1")

@@ -15,9 +15,9 @@ from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
 from leakgauge.protocol.facts import Fact, Subject
-from leakgauge.report.audit_page import render
+from leakgauge.report.audit_page import render_audit
 from leakgauge.report.charts import MOST_CLASSES, chart, figures
-from leakgauge.report.console import label_tables, table
+from leakgauge.report.console import audit_table, label_tables
 from leakgauge.report.words import headline
 
 ALL, NONE = (4, 0, 3, 1), (0, 8, 0, 0)
@@ -113,16 +113,16 @@ def test_a_guess_as_good_as_the_attack_and_a_null_as_good_as_the_attack_are_no_l
 
 
 def test_the_terminal_table_shows_labels_beside_their_guess_and_no_image_columns_without_images() -> None:
-    alone = printed(table(audit_of([labelled(ALL, ALL)])))
+    alone = printed(audit_table(audit_of([labelled(ALL, ALL)])))
     assert "8/8" in alone
     assert f"guess {GUESS}" in alone
     assert "labels" in alone
     assert "PSNR" not in alone
-    both = printed(table(audit_of([*image_leak(8), labelled(ALL, NONE, "pruning:keep=0.01")])))
+    both = printed(audit_table(audit_of([*image_leak(8), labelled(ALL, NONE, "pruning:keep=0.01")])))
     assert "PSNR" in both
     assert "0/8" in both
-    assert "labels" not in printed(table(audit_of(image_leak(8))))
-    assert "given" in printed(table(audit_of([record(ledger=GIVEN), labelled(ALL, ALL)])))
+    assert "labels" not in printed(audit_table(audit_of(image_leak(8))))
+    assert "given" in printed(audit_table(audit_of([record(ledger=GIVEN), labelled(ALL, ALL)])))
 
 
 def test_the_tables_of_the_command_have_counts_totals_scores_and_assumptions() -> None:
@@ -150,7 +150,7 @@ def test_the_tables_without_the_truth_have_no_scores_and_leave_out_what_does_not
 
 
 def drawn(*records: Record, **description: Any) -> Page:
-    return Page(render(audit_of(records, {**PLAN, **description})))
+    return Page(render_audit(audit_of(records, {**PLAN, **description})))
 
 
 def bars(page: Page) -> list[tuple[str, str]]:
@@ -182,13 +182,13 @@ def test_the_page_has_each_score_beside_null_and_guess() -> None:
     assert f"Labels restored 8 of 8 0 of 8 {GUESS} of 8" in page
     assert "Class presence right (LeAcc) 100.0 % 0.0 %" in page
     assert "Class counts right (LnAcc) 100.0 % 0.0 %" in page
-    assert '<span class="pill leaks_partly">labels leak</span>' in render(audit_of([case]))
-    assert '<div class="headline leaks_partly">' in render(audit_of([case]))
+    assert '<span class="pill leaks_partly">labels leak</span>' in render_audit(audit_of([case]))
+    assert '<div class="headline leaks_partly">' in render_audit(audit_of([case]))
 
 
 def test_labels_that_were_given_or_never_restored_are_not_drawn() -> None:
-    assert "Labels per class" not in render(audit_of([labelled(ALL, ALL, ledger=GIVEN)]))
-    assert "<h2>Labels</h2>" not in render(audit_of([record()]))
+    assert "Labels per class" not in render_audit(audit_of([labelled(ALL, ALL, ledger=GIVEN)]))
+    assert "<h2>Labels</h2>" not in render_audit(audit_of([record()]))
 
 
 def test_without_the_truth_only_the_restored_labels_are_drawn() -> None:
@@ -221,7 +221,7 @@ def test_of_many_classes_the_commonest_are_drawn_and_the_others_counted() -> Non
 
 def test_names_of_classes_are_slanted_cut_and_escaped() -> None:
     long = "<b>" + "x" * 40
-    page = render(audit_of([labelled((1, 0), (1, 0))], {"class_names": [long, "b"]}))
+    page = render_audit(audit_of([labelled((1, 0), (1, 0))], {"class_names": [long, "b"]}))
     assert "&lt;b&gt;xxxxxxxx…" in page
     assert "<b>x" not in page
     assert "rotate(-40" in page

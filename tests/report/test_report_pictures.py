@@ -102,7 +102,7 @@ def test_every_drawn_loss_lies_inside_the_chart_and_the_last_is_kept(losses: lis
     assert len(points) <= 161
     if losses and math.isfinite(losses[-1]) and losses[-1] > 0:
         assert points[-1][0] == (axes.width if len(losses) > 1 else 0)
-    assert all(0 <= tick.y <= axes.height for tick in axes.ticks)
+    assert all(0 <= tick.place <= axes.height for tick in axes.ticks)
 
 
 def test_equal_steps_down_the_chart_are_equal_factors() -> None:

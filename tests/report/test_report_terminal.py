@@ -8,7 +8,7 @@ from test_report_examples import audit, audit_of, null_of, record
 
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
-from leakgauge.report.console import table
+from leakgauge.report.console import audit_table
 from leakgauge.types import Outcome
 
 NOISE = "clipping:max_norm=1+gaussian_noise:std=0.01"
@@ -16,7 +16,7 @@ NOISE = "clipping:max_norm=1+gaussian_noise:std=0.01"
 
 def printed(result: AuditResult, width: int = 100) -> str:
     console = Console(width=width, file=io.StringIO(), force_terminal=False)
-    console.print(table(result))
+    console.print(audit_table(result))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return text
 
@@ -61,6 +61,6 @@ def test_attacks_that_could_not_run_are_below_the_table_and_not_in_it() -> None:
 @pytest.mark.parametrize("verdict", Verdict)
 def test_verdicts_are_coloured_on_a_terminal(verdict: Verdict) -> None:
     console = Console(width=100, file=io.StringIO(), force_terminal=True, color_system="standard", legacy_windows=False)
-    console.print(table(audit({"none": verdict})))
+    console.print(audit_table(audit({"none": verdict})))
     colour = {Verdict.LEAKS: "31", Verdict.LEAKS_PARTLY: "33", Verdict.NO_LEAK_FOUND: "32", Verdict.NOT_JUDGED: "2"}
     assert f"{colour[verdict]}m{verdict.value.rsplit(' ', 1)[0]}" in console.file.getvalue()  # type: ignore[attr-defined]

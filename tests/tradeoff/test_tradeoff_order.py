@@ -8,7 +8,7 @@ import pytest
 from tradeoff_support import REAL, STRONG, cell, row, table_of
 
 from leakgauge.report.tradeoff_words import remarks
-from leakgauge.tradeoff.order import Order, Relation, expected, related
+from leakgauge.tradeoff.order import Order, Relation, expected_orders, relate
 from leakgauge.tradeoff.result import TradeoffRow
 
 NAMES = ("none", "mixup:k=4", "instahide:k=4", "instahide:k=4+pruning:keep=0.1")
@@ -26,13 +26,13 @@ def remark(*rows: TradeoffRow, about: str) -> str:
 
 def test_the_orders_of_a_table_are_those_of_its_defences() -> None:
     names = ("pruning:keep=0.01", "mixup:k=4", "none", "clipping", "pruning:keep=0.3", "instahide:k=6", *NAMES[2:])
-    found = expected([row(name, 0.9, 4) for name in names])
+    found = expected_orders([row(name, 0.9, 4) for name in names])
     assert [([one.defence for one in order.rows], order.strict) for order in found] == [
         (["none", "pruning:keep=0.3", "pruning:keep=0.01"], False),
         (["none", *NAMES[1:]], True),
         (["none", "instahide:k=6"], True),
     ]
-    assert expected([row("clipping", 0.9, 4)]) == []
+    assert expected_orders([row("clipping", 0.9, 4)]) == []
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_two_rows_are_told_apart_where_they_differ_by_more_than_the_interval(
 ) -> None:
     identified = 0 if relation is Relation.AT_NULLS else 4
     rows = [shown("none", more, identified), shown("mixup:k=4", less, identified)]
-    assert related(*rows, STRONG) is relation
-    assert related(rows[0], replace(rows[1], cells={}), STRONG) is None
+    assert relate(*rows, STRONG) is relation
+    assert relate(rows[0], replace(rows[1], cells={}), STRONG) is None
 
 
 def test_who_does_not_know_the_defence_does_not_count() -> None:
     rows = (row("none", 0.9, 8, unaware=0), row("mixup:k=4", 0.8, 0, unaware=8))
-    compared = Order(rows, strict=True).compared(table_of(*rows))
+    compared = Order(rows, strict=True).compare(table_of(*rows))
     assert {one.condition for one in compared} == {STRONG, REAL}
     assert {one.relation for one in compared} == {Relation.APART}
 
@@ -87,8 +87,8 @@ def test_it_is_the_difference_on_the_same_images_that_is_judged() -> None:
     # Between 10 and 30 dB from image to image, but always 1 dB apart: intervals of the means would overlap.
     more, less = (replace(cell(4), scores={"psnr": tuple(base + 4.0 * n for n in range(6))}) for base in (10.0, 9.0))
     assert (
-        related(*(replace(row("none", 0.9, 4), cells={STRONG: one}) for one in (more, less)), STRONG) is Relation.APART
+        relate(*(replace(row("none", 0.9, 4), cells={STRONG: one}) for one in (more, less)), STRONG) is Relation.APART
     )
     # Another number of images is another set of them.
     fewer = replace(less, scores={"psnr": (9.0, 9.0)})
-    assert related(*(replace(row("none", 0.9, 4), cells={STRONG: one}) for one in (more, fewer)), STRONG) is None
+    assert relate(*(replace(row("none", 0.9, 4), cells={STRONG: one}) for one in (more, fewer)), STRONG) is None

@@ -10,7 +10,7 @@ from tradeoff_support import STRONG, row, table_of
 from browser_support import needs_browser, seen
 from leakgauge.config import from_mapping, load_config
 from leakgauge.report.scatter import scatter
-from leakgauge.report.tradeoff_page import render, write_page
+from leakgauge.report.tradeoff_page import render_tradeoff, write_tradeoff
 from leakgauge.report.tradeoff_words import remarks
 from leakgauge.tradeoff.plan import TradeoffPlan
 from leakgauge.tradeoff.result import Tradeoff
@@ -38,26 +38,26 @@ def example() -> Tradeoff:
 @needs_browser
 @pytest.mark.parametrize("width", [320, 1200])
 def test_a_browser_shows_every_point_without_error_overlap_or_scrolling_sideways(width: int, tmp_path: Path) -> None:
-    write_page(example(), tmp_path / "report")
+    write_tradeoff(example(), tmp_path / "report")
     assert seen(tmp_path, width, SCRIPT) == "0 5 true 0"
 
 
 def test_the_page_says_the_sentence_and_what_was_not_measured_and_why() -> None:
-    page = render(example())
+    page = render_tradeoff(example())
     assert "<h1>The cheapest defence that keeps identification at 0.1 or less is Clipping" in page
     assert "MixUp(k=4) mixes 4 images of a batch of 1." in page
     assert "<strong>LPIPS (AlexNet)</strong>: not measured." in page
     assert "false comfort" in page
     assert "&lt;Shield" in page
     assert "<Shield" not in page
-    assert render(example()) == page
+    assert render_tradeoff(example()) == page
 
 
 def test_an_unfinished_page_says_so_and_one_without_numbers_has_no_plot() -> None:
-    assert "Stopped early" in render(replace(example(), complete=False))
+    assert "Stopped early" in render_tradeoff(replace(example(), complete=False))
     nothing = table_of(row("none", None, 0), complete=False)
     assert scatter(nothing) is None
-    assert "<svg" not in render(nothing)
+    assert "<svg" not in render_tradeoff(nothing)
 
 
 def test_points_lie_where_their_numbers_say_and_the_front_leads_through_them() -> None:
@@ -90,8 +90,8 @@ def test_for_distances_what_leaks_more_still_lies_to_the_right() -> None:
 
 def test_beside_the_page_lies_what_reruns_it_and_all_numbers(tmp_path: Path) -> None:
     result = example()
-    page = write_page(result, tmp_path / "out")
-    assert page.read_text() == render(result)
+    page = write_tradeoff(result, tmp_path / "out")
+    assert page.read_text() == render_tradeoff(result)
     plan = from_mapping(TradeoffPlan, load_config(tmp_path / "out/plan.json"), source="plan")
     assert plan == TradeoffPlan(defences=tuple(one.defence for one in result.rows))
     numbers = json.loads((tmp_path / "out/tradeoff.json").read_text())
@@ -100,5 +100,5 @@ def test_beside_the_page_lies_what_reruns_it_and_all_numbers(tmp_path: Path) -> 
     assert numbers["remarks"] == remarks(result)
     assert numbers["command_line"] == "leakgauge tradeoff plan.json"
     embedded = replace(result, description=TradeoffPlan(seed=3).words())
-    write_page(embedded, tmp_path / "out")
+    write_tradeoff(embedded, tmp_path / "out")
     assert json.loads((tmp_path / "out/tradeoff.json").read_text())["command_line"] == "leakgauge tradeoff --seed 3"

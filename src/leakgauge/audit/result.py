@@ -147,6 +147,11 @@ class AuditResult:
         raise KeyError(defence)
 
     @property
+    def records(self) -> tuple[Record, ...]:
+        """Of all rows, without their nulls."""
+        return tuple(record for row in self.rows for record in row.records)
+
+    @property
     def seed(self) -> int:
         return int(self.description.get("seed", 0))
 

@@ -27,10 +27,10 @@ class AffinePSNR(Metric):
     standard = False
 
     def __call__(self, comparison: Comparison) -> Tensor:
-        return PSNR()(replace(comparison, reconstructions=fitted(comparison)))
+        return PSNR()(replace(comparison, reconstructions=fit_affine(comparison)))
 
 
-def fitted(comparison: Comparison) -> Tensor:
+def fit_affine(comparison: Comparison) -> Tensor:
     """The reconstructions with the best gain and offset of each channel, clipped to [0, 1]; missing ones stay so."""
     rows = comparison.measured
     found = torch.where(rows.view(-1, 1, 1, 1), comparison.reconstructions.double(), torch.nan)

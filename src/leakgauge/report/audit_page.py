@@ -20,21 +20,21 @@ from leakgauge.files import writable_folder, write_text
 from leakgauge.metrics import Kind, Metric, PublicFound
 from leakgauge.protocol.facts import Fact
 from leakgauge.report.charts import Axes, figures
-from leakgauge.report.page import FIRST_COLUMNS, Cell, in_words, render_page
+from leakgauge.report.page import FIRST_COLUMNS, Entry, describe_environment, render_page
 from leakgauge.report.pictures import aspect_ratio, gallery
 from leakgauge.report.rows import row_tables
 from leakgauge.report.words import (
     NOT_MEASURED,
-    counted,
+    has_run,
     headline,
     humanise,
     labels_only,
-    left_out,
+    list_unrun,
     noun,
     of_encodings,
     only_labels_leak,
     percent,
-    ran,
+    show_hits,
     standing,
     standings,
     unrelated,
@@ -61,9 +61,9 @@ _SETUP = {
 }
 
 
-def render(result: AuditResult) -> str:
+def render_audit(result: AuditResult) -> str:
     """The page as text; the same result gives the same text."""
-    rows = tuple(filter(ran, result.rows))
+    rows = tuple(filter(has_run, result.rows))
     sentences = headline(result)
     tables = row_tables(result)
     lines = [] if tables else gallery(result)
@@ -81,14 +81,14 @@ def render(result: AuditResult) -> str:
         columns=max((len(line.tiles) for line in lines), default=0),
         first=FIRST_COLUMNS,
         ratio=aspect_ratio(result),
-        truth_known=any(record.pictures.originals is not None for row in result.rows for record in row.records),
+        truth_known=any(record.pictures.originals is not None for record in result.records),
         labels=figures(result),
         metrics=metrics,
         rows=[(humanise(row.defence), row, [_cell(row, metric) for metric in metrics]) for row in rows],
         standing=standing,
-        left_out=left_out(result),
+        left_out=list_unrun(result),
         ledgers=_ledgers(result.rows),
-        distractors=max((record.crowd for row in result.rows for record in row.records), default=0),
+        distractors=max((record.crowd for record in result.records), default=0),
         chance=_chance(rows),
         curves=_curves(rows),
         from_plan=_from_plan(result),
@@ -96,8 +96,8 @@ def render(result: AuditResult) -> str:
         encodings=of_encodings(result),
         unrelated=unrelated(result),
         setup=_setup(result),
-        attacks={record.attack: record.attack_repr for row in result.rows for record in row.records},
-        environment=in_words(next((record.environment for row in result.rows for record in row.records), {})),
+        attacks={record.attack: record.attack_repr for record in result.records},
+        environment=describe_environment(next((record.environment for record in result.records), {})),
         facts=[", ".join(f"{name} {_fact(value)}" for name, value in row.facts.items()) for row in rows],
         seconds=sum(record.seconds for row in result.rows for record in (*row.records, *row.nulls)),
     )
@@ -109,7 +109,7 @@ def write_report(result: AuditResult, folder: Path) -> Path:
     if _from_plan(result):
         write_text(folder / "plan.json", json.dumps(plan_of(dict(result.description)), indent=2) + "\n")
     page = folder / "index.html"
-    write_text(page, render(result))
+    write_text(page, render_audit(result))
     return page
 
 
@@ -164,29 +164,29 @@ def _metrics(rows: Sequence[Finding]) -> list[Metric]:
     return [metric for metric in found if not empty(metric)]
 
 
-def _cell(row: Finding, metric: Metric) -> Cell:
+def _cell(row: Finding, metric: Metric) -> Entry:
     measurement = row.measurements.get(metric.name)
     if metric.serves is Kind.LABELS and row.labels_given:
-        return Cell("given to the attacker")
+        return Entry("given to the attacker")
     if measurement is None or not measurement.measured:
-        return Cell(NOT_MEASURED)
+        return Entry(NOT_MEASURED)
     return _proportion(measurement, row.victims) if metric.binary else _average(measurement)
 
 
-def _proportion(measurement: Measurement, victims: int) -> Cell:
+def _proportion(measurement: Measurement, victims: int) -> Entry:
     seen, null = measurement.attack, measurement.null
     details = [
         ("95 % interval", percent(seen.low, seen.high)),
-        ("null", counted(null) if null.count else NOT_MEASURED),
+        ("null", show_hits(null) if null.count else NOT_MEASURED),
     ]
     if not math.isnan(measurement.guess):
         details.append(("guess", f"{measurement.guess * seen.count:.1f} of {seen.count}"))
     if seen.count < victims:
         details.insert(0, (NOT_MEASURED, f"{victims - seen.count}"))
-    return Cell(counted(seen), tuple(details))
+    return Entry(show_hits(seen), tuple(details))
 
 
-def _average(measurement: Measurement) -> Cell:
+def _average(measurement: Measurement) -> Entry:
     seen, null, metric = measurement.attack, measurement.null, measurement.metric
 
     def number(score: float) -> str:
@@ -200,7 +200,7 @@ def _average(measurement: Measurement) -> Cell:
     ]
     if not math.isnan(measurement.guess):
         details.append(("guess", number(measurement.guess)))
-    return Cell(metric.show(seen.mean), tuple(details))
+    return Entry(metric.show(seen.mean), tuple(details))
 
 
 def _ledgers(rows: Sequence[Finding]) -> dict[tuple[Fact, ...], list[str]]:

@@ -194,10 +194,10 @@ def _left_out(classes: int, chosen: Sequence[int]) -> str:
     return f"Of {classes} classes, {' and '.join(parts)} {'is' if rarer + absent == 1 else 'are'} left out."
 
 
-class Tick(NamedTuple):
+class Mark(NamedTuple):
     """A labelled line across a chart."""
 
-    y: float
+    place: float
     label: str
 
 
@@ -231,11 +231,11 @@ class Axes:
         return " ".join(f"{self._x(i):.1f},{self._y(losses[i]):.1f}" for i in kept if _drawable(losses[i]))
 
     @property
-    def ticks(self) -> list[Tick]:
+    def ticks(self) -> list[Mark]:
         """The powers of ten, or as many of them as fit."""
         stride = max(1, -(-(self.highest - self.lowest) // 4))
         return [
-            Tick(self._y(10.0**power), f"{10.0**power:g}") for power in range(self.lowest, self.highest + 1, stride)
+            Mark(self._y(10.0**power), f"{10.0**power:g}") for power in range(self.lowest, self.highest + 1, stride)
         ]
 
     def _x(self, step: int) -> float:

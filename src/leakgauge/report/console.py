@@ -23,15 +23,15 @@ from leakgauge.report.rows import RowTable, row_tables
 from leakgauge.report.words import (
     NOT_MEASURED,
     assumptions,
-    counted,
+    count_restored,
+    has_run,
     humanise,
     label_recall,
     labels_only,
-    left_out,
+    list_unrun,
     percent,
-    ran,
-    restored,
-    restored_count,
+    show_hits,
+    show_restored,
     space_of,
     standing,
 )
@@ -46,9 +46,9 @@ _COLOURS = {
 }
 
 
-def table(result: AuditResult) -> Table:
+def audit_table(result: AuditResult) -> Table:
     """The rows side by side, each number above its null; made for a console of 100 columns."""
-    rows = list(filter(ran, result.rows))
+    rows = list(filter(has_run, result.rows))
     of_labels = any(map(label_recall, rows))
     of_inputs = not (of_labels and all(map(labels_only, rows)))
     columns = [*(_input_columns(rows) if of_inputs else ()), *((_LABELS,) if of_labels else ()), _TIME]
@@ -66,14 +66,14 @@ def table(result: AuditResult) -> Table:
             Text("\n".join(words.rsplit(" ", 1)), _COLOURS[verdict]),
             *(column.cell(row) for column in columns),
         )
-    if unable := left_out(result):
+    if unable := list_unrun(result):
         grid.caption = Text("\n".join(unable), "dim")
     return grid
 
 
 def audit_tables(result: AuditResult) -> RenderableType:
     """The rows of the audit and, where the inputs are rows themselves, the first private one as it came back."""
-    return Group(table(result), *map(_listing, row_tables(result)[:1]))
+    return Group(audit_table(result), *map(_listing, row_tables(result)[:1]))
 
 
 def _listing(found: RowTable) -> RenderableType:
@@ -91,11 +91,11 @@ def _listing(found: RowTable) -> RenderableType:
 
 def label_tables(result: AuditResult) -> RenderableType:
     """For each recorded round its classes with their counts, the scores of each method, and what was assumed."""
-    rounds = sorted({record.round for row in result.rows for record in row.records})
-    return Group(*(part for number in rounds for part in _ofround_name(result, number)))
+    rounds = sorted({record.round for record in result.records})
+    return Group(*(part for number in rounds for part in _tables_of_round(result, number)))
 
 
-def _ofround_name(result: AuditResult, number: int) -> Iterable[RenderableType]:
+def _tables_of_round(result: AuditResult, number: int) -> Iterable[RenderableType]:
     found = [(row, record) for row in result.rows for record in row.records if record.round == number]
     yield Text(f"\n{round_name(result, found[0][1])}", "bold")
     restored = {row.attack: record.restored_counts for row, record in found if record.restored_counts is not None}
@@ -206,7 +206,7 @@ def _score(metric: Metric, row: Finding) -> Text:
         return _not_measured()
     seen, null = measurement.attack, measurement.null
     if metric.binary:
-        return Text(counted(seen).replace(" of ", "/")).append(f"\n{percent(seen.low, seen.high)}", "dim")
+        return Text(show_hits(seen).replace(" of ", "/")).append(f"\n{percent(seen.low, seen.high)}", "dim")
     text = Text(metric.show(seen.mean, digits=_DIGITS))
     shown = metric.show(null.mean, digits=_DIGITS).removesuffix(f" {metric.unit}")
     return text.append(f"\nnull {shown}", "dim") if null.count else text
@@ -227,7 +227,7 @@ def _broken(specification: str) -> str:
 def _labels(row: Finding) -> Text:
     if label_recall(row) is None:
         return Text("given", "dim") if row.labels_given else _not_measured()
-    return Text(restored(row).replace(" of ", "/")).append(f"\nguess {restored_count(row, guess=True):.1f}", "dim")
+    return Text(show_restored(row).replace(" of ", "/")).append(f"\nguess {count_restored(row, guess=True):.1f}", "dim")
 
 
 def _seconds(row: Finding) -> Text:
@@ -263,7 +263,7 @@ def _mean(measurement: Measurement, summary: Summary) -> str:
     if not summary.count:
         return NOT_MEASURED
     metric = measurement.metric
-    return counted(summary).replace(" of ", "/") if metric.binary else metric.show(summary.mean, digits=_DIGITS)
+    return show_hits(summary).replace(" of ", "/") if metric.binary else metric.show(summary.mean, digits=_DIGITS)
 
 
 _LABELS = _Column(LabelRecall.heading, 9, _labels)

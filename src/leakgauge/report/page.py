@@ -22,7 +22,7 @@ _SURROUNDINGS = {
 }
 
 
-class Cell(NamedTuple):
+class Entry(NamedTuple):
     """One number in words, and the smaller print below; without print it is a word that stands for a number."""
 
     value: str
@@ -47,6 +47,6 @@ def render_page(template: str, *, tone: Verdict, **values: Any) -> str:
     )
 
 
-def in_words(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+def describe_environment(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """What a run ran on, by names that a reader knows."""
     return [(_SURROUNDINGS.get(name, name), value) for name, value in environment.items()]

@@ -16,7 +16,7 @@ from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding
 from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import PSNR, Identification
-from leakgauge.report.words import NOT_MEASURED, humanise, leakiest, of_encodings, share, unrelated
+from leakgauge.report.words import NOT_MEASURED, humanise, leakiest, of_encodings, show_identified, unrelated
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
 _LARGEST_SIDE = 128
@@ -96,10 +96,7 @@ def gallery(result: AuditResult) -> list[Line]:
 def aspect_ratio(result: AuditResult) -> str:
     """Width to height of the images, as CSS writes it."""
     shapes: Iterable[Tensor | None] = (
-        images
-        for row in result.rows
-        for record in row.records
-        for images in (record.pictures.originals, record.pictures.reconstructions)
+        images for record in result.records for images in (record.pictures.originals, record.pictures.reconstructions)
     )
     first = next((images for images in shapes if images is not None), None)
     return "1 / 1" if first is None else f"{first.shape[-1]} / {first.shape[-2]}"
@@ -119,7 +116,7 @@ def found(row: Finding) -> str:
     """How many were identified, and by what."""
     measurement = row.measurements.get(Identification.name)
     measured = measurement is not None and measurement.measured
-    return f"{share(row)} identified by {row.attack}" if measured else f"by {row.attack}"
+    return f"{show_identified(row)} identified by {row.attack}" if measured else f"by {row.attack}"
 
 
 def _shown(defence: str, rows: Iterable[Finding]) -> Finding:
@@ -135,20 +132,16 @@ def _recovered(record: Record) -> bool:
 def positions(result: AuditResult) -> list[Position]:
     """The private inputs of all rounds, in order."""
     lengths: dict[int, int] = {}
-    for row in result.rows:
-        for record in row.records:
-            pictures = record.pictures
-            images = pictures.originals if pictures.originals is not None else pictures.reconstructions
-            lengths[record.round] = max(lengths.get(record.round, 0), 0 if images is None else len(images))
+    for record in result.records:
+        pictures = record.pictures
+        images = pictures.originals if pictures.originals is not None else pictures.reconstructions
+        lengths[record.round] = max(lengths.get(record.round, 0), 0 if images is None else len(images))
     return [Position(number, place) for number in sorted(lengths) for place in range(lengths[number])]
 
 
 def _originals(result: AuditResult, positions: Sequence[Position]) -> Line:
     truths = {
-        record.round: record.pictures.originals
-        for row in result.rows
-        for record in row.records
-        if record.pictures.originals is not None
+        record.round: record.pictures.originals for record in result.records if record.pictures.originals is not None
     }
     tiles = tuple(
         Tile(data_uri(truths[number][index]), f"Private image {column}", f"image {column}")

@@ -139,7 +139,9 @@ def case_progress(
                 bar.update(everything, completed=forecast.done)
                 if (left := forecast.left) is not None:  # otherwise what was last known stays
                     bar.update(everything, left=time_left(left))
-                bar.update(bars[slot], completed=tick.fraction, left=time_left(pace.left), detail=in_words(tick, pace))
+                bar.update(
+                    bars[slot], completed=tick.fraction, left=time_left(pace.left), detail=describe_tick(tick, pace)
+                )
 
             return tick
 
@@ -147,7 +149,7 @@ def case_progress(
         bar.update(everything, completed=float(len(cases)), left="", detail="done")
 
 
-def in_words(tick: Tick, pace: Pace) -> str:
+def describe_tick(tick: Tick, pace: Pace) -> str:
     """Where an attack stands, such as "step 120, 34.5 steps/s, loss 1.2e-03"."""
     rate = pace.steps_per_second
     speed = () if rate is None else (f"{rate:.1f} steps/s" if rate >= 1 else f"{1 / rate:.1f} s/step",)

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from leakgauge.catalogue import describe_metric
-from leakgauge.report.tradeoff_words import in_words
+from leakgauge.report.charts import Mark
+from leakgauge.report.tradeoff_words import describe_condition
 from leakgauge.report.words import humanise
 from leakgauge.tradeoff.result import Point, Tradeoff
 
 WIDTH, HEIGHT = 560.0, 320.0
 
 
-class Mark(NamedTuple):
+class Spot(NamedTuple):
     """One row: where it lies, how far its intervals reach, and what it is called."""
 
     number: int
@@ -31,19 +32,14 @@ class Mark(NamedTuple):
     label_y: float
 
 
-class Tick(NamedTuple):
-    place: float
-    label: str
-
-
 @dataclass(frozen=True)
 class Scatter:
     """What the template draws, in pixels; leakage to the right, accuracy upwards."""
 
-    marks: tuple[Mark, ...]
+    marks: tuple[Spot, ...]
     front: str
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
+    x_ticks: tuple[Mark, ...]
+    y_ticks: tuple[Mark, ...]
     x_title: str
     limit: float | None
     left_out: tuple[str, ...]
@@ -80,7 +76,7 @@ def scatter(result: Tradeoff) -> Scatter | None:
     up = _scale(accuracies, HEIGHT, whole=False, flip=True, most=1.0)
     front = result.front()
     numbers = {row.defence: index for index, row in enumerate(result.rows, start=1)}
-    marks: list[Mark] = []
+    marks: list[Spot] = []
     for point in points:
         marks.append(_mark(point, numbers[point.row.defence], across, up, point in front, marks))
     limit = result.limit.get(metric.name)
@@ -95,7 +91,7 @@ def scatter(result: Tradeoff) -> Scatter | None:
     )
 
 
-def _mark(point: Point, number: int, across: Scale, up: Scale, on_front: bool, others: list[Mark]) -> Mark:
+def _mark(point: Point, number: int, across: Scale, up: Scale, on_front: bool, others: list[Spot]) -> Spot:
     x, y = across(point.leakage.mean), up(point.accuracy.mean)
     low, high = _reach(point)
     left, right = sorted((across(low), across(high)))
@@ -104,11 +100,11 @@ def _mark(point: Point, number: int, across: Scale, up: Scale, on_front: bool, o
     label_x = x + 8
     while any(abs(label_x - one.label_x) < 13 and abs(label_y - one.label_y) < 11 for one in others):
         label_x += 14
-    return Mark(
+    return Spot(
         number,
         humanise(point.row.defence),
         f"{humanise(point.row.defence)}: accuracy {100 * point.accuracy.mean:.1f} %, leakage "
-        f"{point.leakage.mean:.3g} ({in_words(point.condition)})",
+        f"{point.leakage.mean:.3g} ({describe_condition(point.condition)})",
         x,
         y,
         left,
@@ -136,14 +132,14 @@ def _scale(
     return Scale(low - margin, min(high + margin, most) if high < most else high, pixels, flip)
 
 
-def _ticks(scale: Scale, *, percent: bool) -> tuple[Tick, ...]:
+def _ticks(scale: Scale, *, percent: bool) -> tuple[Mark, ...]:
     """Round values, four or five of them."""
     span = scale.high - scale.low
     step = 10 ** math.floor(math.log10(span / 4))
     step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= 5.5)
     first = math.ceil(scale.low / step - 1e-9)
     values = [index * step for index in range(first, math.floor(scale.high / step + 1e-9) + 1)]
-    return tuple(Tick(scale(value), f"{100 * value:.0f} %" if percent else f"{value:.4g}") for value in values)
+    return tuple(Mark(scale(value), f"{100 * value:.0f} %" if percent else f"{value:.4g}") for value in values)
 
 
 def _staircase(corners: list[tuple[float, float]]) -> str:

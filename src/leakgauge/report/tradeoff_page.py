@@ -15,18 +15,16 @@ from leakgauge.files import writable_folder, write_text
 from leakgauge.fingerprint import environment as surroundings
 from leakgauge.metrics import Identification
 from leakgauge.protocol.threat_model import THREAT_MODELS
-from leakgauge.report.page import Cell as Shown
-from leakgauge.report.page import in_words as surroundings_in_words
-from leakgauge.report.page import render_page
+from leakgauge.report.page import Entry, describe_environment, render_page
 from leakgauge.report.scatter import scatter
-from leakgauge.report.tradeoff_words import in_words, number, remarks, sentence
-from leakgauge.report.words import NOT_MEASURED, counted, humanise, percent
+from leakgauge.report.tradeoff_words import describe_condition, remarks, sentence, show_score
+from leakgauge.report.words import NOT_MEASURED, humanise, percent, show_hits
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
 from leakgauge.training import Trained
 
 
-def render(result: Tradeoff) -> str:
+def render_tradeoff(result: Tradeoff) -> str:
     """The page as text; the same result gives the same text."""
     best = cheapest(result) if result.limit and result.complete else None
     front = {point.row.defence for point in result.front()}
@@ -40,7 +38,7 @@ def render(result: Tradeoff) -> str:
         banner=None if result.complete else "Stopped early; cells that had not finished are shown as not measured.",
         context=_context(result),
         plot=scatter(result),
-        conditions=[(in_words(condition), condition.unaware) for condition in result.conditions],
+        conditions=[(describe_condition(condition), condition.unaware) for condition in result.conditions],
         rows=[
             (
                 humanise(row.defence),
@@ -67,11 +65,11 @@ def render(result: Tradeoff) -> str:
             if name not in ("defences", "version")
         ],
         trainings=[row.utility.to_dict() for row in result.rows if row.utility is not None][:1],
-        environment=surroundings_in_words(surroundings()),
+        environment=describe_environment(surroundings()),
     )
 
 
-def write_page(result: Tradeoff, folder: Path) -> Path:
+def write_tradeoff(result: Tradeoff, folder: Path) -> Path:
     """``index.html``, with ``tradeoff.json`` (all numbers) and ``plan.json`` (what reruns it) beside it."""
     writable_folder(folder)
     plan = {name: value for name, value in result.description.items() if name in TradeoffPlan.__dataclass_fields__}
@@ -85,7 +83,7 @@ def write_page(result: Tradeoff, folder: Path) -> Path:
     }
     write_text(folder / "tradeoff.json", json.dumps(numbers, indent=2, allow_nan=False) + "\n")
     page = folder / "index.html"
-    write_text(page, render(result))
+    write_text(page, render_tradeoff(result))
     return page
 
 
@@ -104,10 +102,10 @@ def _context(result: Tradeoff) -> list[str]:
     return [f"{name} {known[name]}" for name in ("dataset", "model", "recipe") if name in known]
 
 
-def _accuracy(row: TradeoffRow) -> Shown:
+def _accuracy(row: TradeoffRow) -> Entry:
     if row.utility is None or row.accuracy is None:
         diverged = row.utility is not None and row.utility.diverged
-        return Shown("diverged" if diverged else NOT_MEASURED, note=row.untrained)
+        return Entry("diverged" if diverged else NOT_MEASURED, note=row.untrained)
     seen = row.accuracy
     details = (
         ("95 % interval", percent(seen.low, seen.high)),
@@ -115,34 +113,34 @@ def _accuracy(row: TradeoffRow) -> Shown:
         ("guess", f"{100 * row.utility.guess:.1f} %"),
         *_privacy(row.utility),
     )
-    return Shown(f"{100 * seen.mean:.1f} %", details)
+    return Entry(f"{100 * seen.mean:.1f} %", details)
 
 
-def _time(row: TradeoffRow) -> Shown:
+def _time(row: TradeoffRow) -> Entry:
     if row.utility is None or row.utility.overhead.count == 0:
-        return Shown(NOT_MEASURED)
+        return Entry(NOT_MEASURED)
     spent = row.utility.overhead
     details = (
         ("quartiles", f"{spent.low:.2f}–{spent.high:.2f}"),
         ("a step", f"{1000 * row.utility.seconds_per_step:.1f} ms"),
     )
-    return Shown(f"×{spent.median:.2f}", details)
+    return Entry(f"×{spent.median:.2f}", details)
 
 
-def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Shown:
+def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Entry:
     cell = row.cells.get(condition)
     if cell is None:
-        return Shown(NOT_MEASURED, note=row.refused.get(condition))
+        return Entry(NOT_MEASURED, note=row.refused.get(condition))
     identified = cell.measured(Identification.name)
     details = []
     if identified is not None:
         details.append(("95 % interval", percent(identified.attack.low, identified.attack.high)))
-        details.append(("null", counted(identified.null) if identified.null.count else NOT_MEASURED))
+        details.append(("null", show_hits(identified.null) if identified.null.count else NOT_MEASURED))
     if (comfort := result.false_comfort(row, condition)) is not None and comfort > 0:
         details.append(("false comfort", f"{comfort:.0%}"))
     details.append(("attack", cell.attack))
-    value = NOT_MEASURED if identified is None else counted(identified.attack)
-    return Shown(value, tuple(details), cell.verdict)
+    value = NOT_MEASURED if identified is None else show_hits(identified.attack)
+    return Entry(value, tuple(details), cell.verdict)
 
 
 def _privacy(trained: Trained) -> tuple[tuple[str, str], ...]:
@@ -154,12 +152,12 @@ def _privacy(trained: Trained) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _quality(result: Tradeoff, metric: str) -> list[list[Shown]]:
+def _quality(result: Tradeoff, metric: str) -> list[list[Entry]]:
     """One metric of images, for each row and condition."""
     return [[_average(row.cells.get(condition), metric) for condition in result.conditions] for row in result.rows]
 
 
-def _qualities(result: Tradeoff) -> dict[str, list[list[Shown]] | None]:
+def _qualities(result: Tradeoff) -> dict[str, list[list[Entry]] | None]:
     """Every metric but identification, which has the main table; None where none of it was measured."""
     cells = [cell for row in result.rows for cell in row.cells.values()]
     return {
@@ -169,17 +167,17 @@ def _qualities(result: Tradeoff) -> dict[str, list[list[Shown]] | None]:
     }
 
 
-def _average(cell: Cell | None, metric: str) -> Shown:
+def _average(cell: Cell | None, metric: str) -> Entry:
     measurement = None if cell is None else cell.measured(metric)
     if measurement is None:
-        return Shown(NOT_MEASURED)
+        return Entry(NOT_MEASURED)
     seen, null = measurement.attack, measurement.null
     details = (
-        ("best", number(measurement, seen.worst)),
-        ("sd", "needs 2 images" if math.isnan(seen.deviation) else number(measurement, seen.deviation)),
-        ("null", number(measurement, null.mean) if null.count else NOT_MEASURED),
+        ("best", show_score(measurement, seen.worst)),
+        ("sd", "needs 2 images" if math.isnan(seen.deviation) else show_score(measurement, seen.deviation)),
+        ("null", show_score(measurement, null.mean) if null.count else NOT_MEASURED),
     )
-    return Shown(number(measurement, seen.mean), details)
+    return Entry(show_score(measurement, seen.mean), details)
 
 
 def _plain(value: object) -> str:

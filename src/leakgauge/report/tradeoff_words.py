@@ -7,8 +7,8 @@ import math
 from leakgauge.audit.result import UNDEFENDED, Measurement
 from leakgauge.catalogue import describe_metric
 from leakgauge.metrics import Summary
-from leakgauge.report.words import NOT_MEASURED, counted, humanise, listed, percent
-from leakgauge.tradeoff.order import Order, Relation, expected
+from leakgauge.report.words import NOT_MEASURED, humanise, join, percent, show_hits
+from leakgauge.tradeoff.order import Order, Relation, expected_orders
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Tradeoff, TradeoffRow, cheapest
 from leakgauge.training import Trained
@@ -17,9 +17,9 @@ from leakgauge.training import Trained
 def sentence(result: Tradeoff) -> str:
     """The cheapest defence that meets the limit, or that none does; never said of a table with holes in it."""
     if not result.limit:
-        names = listed([humanise(point.row.defence) for point in result.front()])
+        names = join([humanise(point.row.defence) for point in result.front()])
         return f"No limit was given; no other row beats {names}." if names else "Nothing was measured yet."
-    limits = listed([_limit(result, name) for name in result.limit])
+    limits = join([_limit(result, name) for name in result.limit])
     if not result.complete:
         return f"Stopped early, so which defence keeps {limits} at the lowest cost is not known yet."
     best = cheapest(result)
@@ -37,39 +37,41 @@ def remarks(result: Tradeoff) -> list[str]:
     if best is not None and (worst := result.worst(best, result.axis)) is not None:
         condition, measurement = worst
         said.append(
-            f"At its worst ({in_words(condition)}) {_score(measurement)}"
+            f"At its worst ({describe_condition(condition)}) {_score(measurement)}"
             + ("." if math.isnan(measurement.attack.low) else f", 95 % interval {_interval(measurement)}.")
         )
     if result.limit and result.complete:
         unjudged = [row for row in result.rows if result.within(row) is None or row.accuracy is None]
         if unjudged:
-            names = listed([humanise(row.defence) for row in unjudged])
+            names = join([humanise(row.defence) for row in unjudged])
             said.append(f"Could not be chosen, because its accuracy or leakage was not measured: {names}.")
     defended = [row for row in result.rows if row.defence != UNDEFENDED]
     gaps = {humanise(row.defence): _comforts(result, row) for row in defended}
     if comforted := [f"{name} ({_images(max(found))})" for name, found in gaps.items() if max(found, default=0) > 0]:
         said.append(
             "An attacker who does not know the defence would have identified fewer images, which is false comfort: "
-            f"{listed(comforted)}."
+            f"{join(comforted)}."
         )
     if beaten := [f"{name} ({_images(-min(found))})" for name, found in gaps.items() if min(found, default=0) < 0]:
         said.append(
             "The attacker who does not know the defence identified more than those who do, so there are stronger "
-            f"attacks than theirs, and its result counts: {listed(beaten)}."
+            f"attacks than theirs, and its result counts: {join(beaten)}."
         )
-    return [*said, *(sentence for order in expected(result.rows) if (sentence := _ordered(result, order)))]
+    return [*said, *(sentence for order in expected_orders(result.rows) if (sentence := _ordered(result, order)))]
 
 
 def _ordered(result: Tradeoff, order: Order) -> str | None:
     """Whether leakage falls in the order that is expected, and if not, why; None where nothing was measured."""
-    compared = order.compared(result)
+    compared = order.compare(result)
     if not compared:
         return None
     names = " > ".join(humanise(row.defence) for row in order.rows)
 
     def of(relation: Relation) -> list[str]:
         chosen = [one for one in compared if one.relation is relation]
-        return [f"{humanise(one.more)} and {humanise(one.less)} ({in_words(one.condition)})" for one in chosen]
+        return [
+            f"{humanise(one.more)} and {humanise(one.less)} ({describe_condition(one.condition)})" for one in chosen
+        ]
 
     total, apart, reversed_ = len(compared), of(Relation.APART), of(Relation.REVERSED)
     overlap, at_nulls = of(Relation.OVERLAP), of(Relation.AT_NULLS)
@@ -81,7 +83,7 @@ def _ordered(result: Tradeoff, order: Order) -> str | None:
             )
         return (
             f"Leakage should not rise along {names}, but does by more than the 95 % interval of the difference on the "
-            f"same images for {listed(reversed_)}: there the attack on the second is the stronger one at this budget."
+            f"same images for {join(reversed_)}: there the attack on the second is the stronger one at this budget."
         )
     if len(apart) == total:
         return f"{names} holds beyond the 95 % intervals, under every attacker who knows the defence."
@@ -89,13 +91,13 @@ def _ordered(result: Tradeoff, order: Order) -> str | None:
     if overlap:
         reasons.append(
             "The difference is within its interval, because the images are few or the attacks too weak, for "
-            f"{listed(overlap)}."
+            f"{join(overlap)}."
         )
     if at_nulls:
-        reasons.append(f"Neither leaks more than chance, so nothing is left to tell apart, for {listed(at_nulls)}.")
+        reasons.append(f"Neither leaks more than chance, so nothing is left to tell apart, for {join(at_nulls)}.")
     if reversed_:
         reasons.append(
-            f"It is the other way round for {listed(reversed_)}: there the attack on the second is the stronger one."
+            f"It is the other way round for {join(reversed_)}: there the attack on the second is the stronger one."
         )
     return f"Expected: {names}. {' '.join(reasons)}"
 
@@ -105,25 +107,25 @@ def utility(trained: Trained) -> str:
     name, spent = humanise(trained.plan.defence), trained.overhead
     if trained.diverged:
         return f"{name}: the training diverged at step {trained.steps}; lower the learning rate."
-    accuracy = share(trained.accuracy) if trained.accuracy.count else NOT_MEASURED
+    accuracy = show_share(trained.accuracy) if trained.accuracy.count else NOT_MEASURED
     time = f"a step takes {spent.median:.2f} times an undefended one" if spent.count else "time not measured"
     return f"{name}: accuracy {accuracy} after {trained.steps} steps; {time}."
 
 
-def in_words(condition: Condition) -> str:
+def describe_condition(condition: Condition) -> str:
     """
-    >>> in_words(Condition("honest_but_curious", 4))
+    >>> describe_condition(Condition("honest_but_curious", 4))
     'honest but curious, batch 4'
     """
     return f"{condition.threat_model.replace('_', ' ')}, batch {condition.batch_size}"
 
 
-def number(measurement: Measurement, value: float) -> str:
+def show_score(measurement: Measurement, value: float) -> str:
     """A score with as many digits as its metric carries, and its unit."""
     return measurement.metric.show(value, digits=2)
 
 
-def share(summary: Summary) -> str:
+def show_share(summary: Summary) -> str:
     """A proportion with its interval."""
     return f"{100 * summary.mean:.1f} % ({percent(summary.low, summary.high)})"
 
@@ -157,15 +159,15 @@ def _limit(result: Tradeoff, name: str) -> str:
 def _score(measurement: Measurement) -> str:
     metric = measurement.metric
     if metric.binary:
-        return f"{counted(measurement.attack)} images were {metric.title.lower()}"
-    return f"{metric.title} was {number(measurement, measurement.attack.mean)}"
+        return f"{show_hits(measurement.attack)} images were {metric.title.lower()}"
+    return f"{metric.title} was {show_score(measurement, measurement.attack.mean)}"
 
 
 def _interval(measurement: Measurement) -> str:
     seen = measurement.attack
     if measurement.metric.binary:
         return percent(seen.low, seen.high)
-    return f"{number(measurement, seen.low)} to {number(measurement, seen.high)}"
+    return f"{show_score(measurement, seen.low)} to {show_score(measurement, seen.high)}"
 
 
 def _comforts(result: Tradeoff, row: TradeoffRow) -> list[float]:

@@ -33,7 +33,7 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     of_labels = _of_labels(result.rows)
     if all(row.verdict is Verdict.NOT_JUDGED for row in everyone):
         if of_labels:
-            pictured = [row for row in result.rows if ran(row) and not labels_only(row)]
+            pictured = [row for row in result.rows if has_run(row) and not labels_only(row)]
             return *of_labels, *(
                 [f"Whether {noun(pictured)}s leak was not measured. {_why_not_judged(pictured)}"] if pictured else []
             )
@@ -43,11 +43,11 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     called = _short_names([row.defence for row in everyone])
 
     def names(rows: Sequence[Finding]) -> str:
-        return listed([called[row.defence] for row in rows])
+        return join([called[row.defence] for row in rows])
 
     bare = next((row for row in everyone if row.defence == UNDEFENDED), None)
     defended = [row for row in everyone if row.defence != UNDEFENDED]
-    leak = f"{noun(everyone)} leak" if labels_leak(result) else "leak"
+    leak = f"{noun(everyone)} leak" if any_labels_leak(result) else "leak"
     if bare is None or bare.verdict is Verdict.NOT_JUDGED:
         sentences = _without_comparison(defended, names, leak, audited=bare is not None)
     elif bare.verdict.leaks:
@@ -55,13 +55,13 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     else:
         sentences = _of_no_leak(defended, names, leak)
     if unjudged := [row for row in defended if row.verdict is Verdict.NOT_JUDGED]:
-        sentences.append(f"{capital(names(unjudged))} {'was' if len(unjudged) == 1 else 'were'} not judged.")
-    if by_chance := [row for row in everyone if row.verdict is Verdict.NO_LEAK_FOUND and identified(row)]:
-        shares = listed([f"{share(row)} with {called[row.defence]}" for row in by_chance])
+        sentences.append(f"{capitalise(names(unjudged))} {'was' if len(unjudged) == 1 else 'were'} not judged.")
+    if by_chance := [row for row in everyone if row.verdict is Verdict.NO_LEAK_FOUND and count_identified(row)]:
+        shares = join([f"{show_identified(row)} with {called[row.defence]}" for row in by_chance])
         sentences.append(f"Still picked out, but no more often than chance or the null explains: {shares}.")
     servers = dict.fromkeys(row.malicious_server for row in everyone if row.verdict.leaks)
     if dishonest := [server for server in servers if server is not None]:
-        sentences.append(f"This rests on a malicious server: {listed(dishonest)}.")
+        sentences.append(f"This rests on a malicious server: {join(dishonest)}.")
     return (*of_labels, *sentences) if only_labels_leak(result) else (*sentences, *of_labels)
 
 
@@ -73,7 +73,7 @@ def humanise(defence: str, *, options: bool = True) -> str:
     >>> humanise("clipping:max_norm=1+pruning:keep=0.1", options=False)
     'Clipping + pruning'
     """
-    return capital(_plain_name(defence, options=options))
+    return capitalise(_plain_name(defence, options=options))
 
 
 def leakiest(rows: Sequence[Finding]) -> Finding:
@@ -82,13 +82,13 @@ def leakiest(rows: Sequence[Finding]) -> Finding:
     return next(row for row in rows if row.verdict is gravest(one.verdict for one in rows))
 
 
-def labels_leak(result: AuditResult) -> bool:
+def any_labels_leak(result: AuditResult) -> bool:
     return any(row.labels_leak for row in result.rows)
 
 
 def only_labels_leak(result: AuditResult) -> bool:
     """Whether labels came back and no image did."""
-    return labels_leak(result) and not any(row.verdict.leaks for row in result.rows)
+    return any_labels_leak(result) and not any(row.verdict.leaks for row in result.rows)
 
 
 def standing(row: Finding) -> tuple[str, Verdict]:
@@ -98,20 +98,20 @@ def standing(row: Finding) -> tuple[str, Verdict]:
     return row.verdict.value, row.verdict
 
 
-def ran(row: Finding) -> bool:
+def has_run(row: Finding) -> bool:
     """Whether the attack had anything to work on."""
     return row.outcome not in _DID_NOT_RUN or any(one.measured for one in row.measurements.values())
 
 
-def left_out(result: AuditResult) -> list[str]:
+def list_unrun(result: AuditResult) -> list[str]:
     """One line for each attack that could not run and why; defences are named only where it ran with others."""
     reasons: dict[str, list[str]] = {}
     for row in result.rows:
-        if not ran(row):
+        if not has_run(row):
             reasons.setdefault(f"{row.attack}: {_DID_NOT_RUN[row.outcome]}: {row.reason}", []).append(row.defence)
     everywhere = len({row.defence for row in result.rows})
     return [
-        line if len(defences) == everywhere else f"{line} (with {listed([_plain_name(one) for one in defences])})"
+        line if len(defences) == everywhere else f"{line} (with {join([_plain_name(one) for one in defences])})"
         for line, defences in reasons.items()
     ]
 
@@ -127,30 +127,30 @@ def noun(rows: Iterable[Finding]) -> str:
     return space_of(rows).kind
 
 
-def identified(row: Finding) -> int:
+def count_identified(row: Finding) -> int:
     """How many private inputs the attack picked out of the crowd."""
     measurement = row.measurements.get(Identification.name)
     return round(measurement.attack.mean * measurement.attack.count) if measurement and measurement.measured else 0
 
 
-def victims(row: Finding) -> int:
+def count_victims(row: Finding) -> int:
     """How many private inputs there were to pick out."""
     measurement = row.measurements.get(Identification.name)
     return max(row.victims, measurement.attack.count if measurement else 0)
 
 
-def private(row: Finding) -> str:
+def show_private(row: Finding) -> str:
     """How many private inputs were picked out, of how many, and what they are."""
-    return share(row, of=f"private {noun([row])}")
+    return show_identified(row, of=f"private {noun([row])}")
 
 
-def share(row: Finding, *, of: str = "") -> str:
+def show_identified(row: Finding, *, of: str = "") -> str:
     """How many private inputs were picked out, of how many."""
-    counted = f"{identified(row)} of {victims(row)}"
-    return f"{counted} {of}{'' if victims(row) == 1 else 's'}" if of else counted
+    counted = f"{count_identified(row)} of {count_victims(row)}"
+    return f"{counted} {of}{'' if count_victims(row) == 1 else 's'}" if of else counted
 
 
-def counted(summary: Summary) -> str:
+def show_hits(summary: Summary) -> str:
     """How many examples of those measured score 1."""
     return f"{round(summary.mean * summary.count)} of {summary.count}"
 
@@ -179,7 +179,7 @@ def _of_encodings(rows: Sequence[Finding]) -> list[str]:
     for row in rows:
         named = row.measured(PublicFound.name)
         part = "part of their data: " if row.verdict is Verdict.LEAKS_PARTLY else ""
-        what = private(row) if named is None else f"the private part of {share(row, of='encoding')}"
+        what = show_private(row) if named is None else f"the private part of {show_identified(row, of='encoding')}"
         sentences.append(
             f"These encodings gave away {part}{what}." if row.verdict.leaks else "No leak was found in these encodings."
         )
@@ -191,9 +191,13 @@ def _of_encodings(rows: Sequence[Finding]) -> list[str]:
 
 def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list[str]:
     part = "part of its data: " if bare.verdict is Verdict.LEAKS_PARTLY else ""
-    sentences = [f"This update gave away {part}{private(bare)}."]
+    sentences = [f"This update gave away {part}{show_private(bare)}."]
     leaking, clean = _leaking(defended), _clean(defended)
-    lessened = [row for row in leaking if identified(row) / victims(row) < identified(bare) / victims(bare)]
+    lessened = [
+        row
+        for row in leaking
+        if count_identified(row) / count_victims(row) < count_identified(bare) / count_victims(bare)
+    ]
     useless = [row for row in leaking if row not in lessened]
     if clean:
         sentences.append(f"What stopped it: {names(clean)}.")
@@ -202,16 +206,16 @@ def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list
     elif not defended:
         sentences.append("No defence was tried.")
     if lessened:
-        shares = listed([share(row) for row in lessened])
-        sentences.append(f"{capital(names(lessened))} lessened it but did not stop it ({shares}).")
+        shares = join([show_identified(row) for row in lessened])
+        sentences.append(f"{capitalise(names(lessened))} lessened it but did not stop it ({shares}).")
     if useless:
-        sentences.append(f"{capital(names(useless))} did not help.")
+        sentences.append(f"{capitalise(names(useless))} did not help.")
     return sentences
 
 
 def _of_no_leak(defended: Sequence[Finding], names: Names, leak: str) -> list[str]:
     if leaking := _leaking(defended):
-        shares = listed([f"{private(row)} with {names([row])}" for row in leaking])
+        shares = join([f"{show_private(row)} with {names([row])}" for row in leaking])
         return [
             f"No {leak} was found without a defence, yet this update gave away {shares}.",
             "Read both as what these attacks happened to find, not as the work of a defence.",
@@ -223,7 +227,7 @@ def _of_no_leak(defended: Sequence[Finding], names: Names, leak: str) -> list[st
 
 def _without_comparison(defended: Sequence[Finding], names: Names, leak: str, *, audited: bool) -> list[str]:
     undefended = f"The undefended update was not {'judged' if audited else 'audited'}"
-    sentences = [f"With {names([row])}, this update gave away {private(row)}." for row in _leaking(defended)]
+    sentences = [f"With {names([row])}, this update gave away {show_private(row)}." for row in _leaking(defended)]
     if clean := _clean(defended):
         sentences.append(f"No {leak} was found with {names(clean)}.")
         return [*sentences, f"{undefended}, so this does not show that a defence stopped anything."]
@@ -233,17 +237,17 @@ def _without_comparison(defended: Sequence[Finding], names: Names, leak: str, *,
 def _of_labels(rows: Sequence[Finding]) -> list[str]:
     """What came back of labels that were hidden, for each defence by the attack that restored most."""
     best: dict[str, Finding] = {}
-    for row in sorted(rows, key=lambda row: (not row.labels_leak, -restored_count(row))):
+    for row in sorted(rows, key=lambda row: (not row.labels_leak, -count_restored(row))):
         if label_recall(row) is not None:
             best.setdefault(row.defence, row)
     if not best:
         return []
     ordered = [best[defence] for defence in dict.fromkeys(row.defence for row in rows) if defence in best]
     called = _short_names([row.defence for row in ordered])
-    guess = f"(guessing: {restored_count(ordered[0], guess=True):.1f})"
+    guess = f"(guessing: {count_restored(ordered[0], guess=True):.1f})"
 
     def shares(chosen: Sequence[Finding]) -> str:
-        return listed([restored(row) + (f" with {called[row.defence]}" if len(best) > 1 else "") for row in chosen])
+        return join([show_restored(row) + (f" with {called[row.defence]}" if len(best) > 1 else "") for row in chosen])
 
     leaking = [row for row in ordered if row.labels_leak]
     explained = [row for row in ordered if not row.labels_leak]
@@ -253,7 +257,9 @@ def _of_labels(rows: Sequence[Finding]) -> list[str]:
     first = next((row for row in leaking if row.defence == UNDEFENDED), leaking[0])
     whose = "" if len(best) == 1 or first.defence == UNDEFENDED else f"with {called[first.defence]}, "
     plural = "" if first.victims == 1 else "s"
-    sentences = [capital(f"{whose}the labels of {restored(first)} private example{plural} were restored {guess}.")]
+    sentences = [
+        capitalise(f"{whose}the labels of {show_restored(first)} private example{plural} were restored {guess}.")
+    ]
     if others := [row for row in leaking if row is not first]:
         sentences.append(f"Also restored: {shares(others)}.")
     if explained:
@@ -265,15 +271,15 @@ def label_recall(row: Finding) -> Measurement | None:
     return row.measured(LabelRecall.name) if row.restored_labels else None
 
 
-def restored_count(row: Finding, *, guess: bool = False) -> float:
+def count_restored(row: Finding, *, guess: bool = False) -> float:
     """How many labels were restored, or would be by guessing."""
     found = label_recall(row)
     return 0.0 if found is None else (found.guess if guess else found.attack.mean) * found.attack.count
 
 
-def restored(row: Finding) -> str:
+def show_restored(row: Finding) -> str:
     found = label_recall(row)
-    return f"{restored_count(row):.0f} of {0 if found is None else found.attack.count}"
+    return f"{count_restored(row):.0f} of {0 if found is None else found.attack.count}"
 
 
 def labels_only(row: Finding) -> bool:
@@ -295,7 +301,7 @@ def _why_not_judged(rows: Sequence[Finding]) -> str:
     pictures = [record.pictures for row in rows for record in row.records]
     if not rows:
         return "No attack has finished."
-    if not any(map(ran, rows)):
+    if not any(map(has_run, rows)):
         return "No attack could be run on this update."
     if all(map(labels_only, rows)):
         return "The private labels are not known here, so those that were restored cannot be compared with them."
@@ -328,13 +334,13 @@ def _short_names(defences: Sequence[str]) -> dict[str, str]:
     }
 
 
-def capital(text: str) -> str:
+def capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def listed(words: Sequence[str]) -> str:
+def join(words: Sequence[str]) -> str:
     """
-    >>> listed(["one", "two", "three"])
+    >>> join(["one", "two", "three"])
     'one, two and three'
     """
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

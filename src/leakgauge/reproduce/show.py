@@ -16,7 +16,7 @@ from rich.text import Text
 
 from leakgauge.progress import Progress, Tick, Watch
 from leakgauge.report.images import paired, write_strips
-from leakgauge.report.progress import Forecast, Pace, in_words, progress_bar, time_left
+from leakgauge.report.progress import Forecast, Pace, describe_tick, progress_bar, time_left
 from leakgauge.reproduce.result import RowResult, TableResult
 from leakgauge.reproduce.table import Measured, Published, Table
 
@@ -109,7 +109,7 @@ def watching(console: Console, pieces: Sequence[str], clock: Callable[[], float]
             def tick(tick: Tick) -> None:
                 pace.tick(clock(), tick)
                 bar.update(everything, completed=index + tick.fraction, left=time_left(forecast.left))
-                bar.update(one, completed=tick.fraction, left=time_left(pace.left), detail=in_words(tick, pace))
+                bar.update(one, completed=tick.fraction, left=time_left(pace.left), detail=describe_tick(tick, pace))
 
             return tick
 

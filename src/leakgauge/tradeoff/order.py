@@ -52,18 +52,18 @@ class Order:
     rows: tuple[TradeoffRow, ...]
     strict: bool
 
-    def compared(self, result: Tradeoff) -> list[Compared]:
+    def compare(self, result: Tradeoff) -> list[Compared]:
         """Every pair of neighbours under every attacker who knows the defence, where both were measured."""
         return [
             Compared(more.defence, less.defence, condition, relation)
             for condition in result.conditions
             if not condition.unaware
             for more, less in pairwise(self.rows)
-            if (relation := related(more, less, condition)) is not None
+            if (relation := relate(more, less, condition)) is not None
         ]
 
 
-def expected(rows: Sequence[TradeoffRow]) -> list[Order]:
+def expected_orders(rows: Sequence[TradeoffRow]) -> list[Order]:
     """The orders that are known: less is left by more pruning; none > MixUp > InstaHide > InstaHide and pruning.
 
     The second is that of Huang et al. [2021, Table 5], for as many of its steps as the table has, of one k.
@@ -81,7 +81,7 @@ def expected(rows: Sequence[TradeoffRow]) -> list[Order]:
     return [order for order in orders if len(order.rows) > 1]
 
 
-def related(more: TradeoffRow, less: TradeoffRow, condition: Condition) -> Relation | None:
+def relate(more: TradeoffRow, less: TradeoffRow, condition: Condition) -> Relation | None:
     """What is known of two rows under one condition; None if one of them was not measured.
 
     Both are attacked on the same images, so that what is judged is the difference image by image, by Student's 95 %
