@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Generator, Tensor
@@ -95,6 +95,7 @@ class Mixer(UpdateTransform):
         return type(self).__name__
 
 
+@final
 @dataclass(frozen=True)
 class MixUp(Mixer):
     """Train on x~ = sum_j lam_j x_j with labels sum_j lam_j y_j [Zhang et al., 2018; Huang et al., 2021, intra].
@@ -109,11 +110,11 @@ class MixUp(Mixer):
 
 
 @dataclass(frozen=True)
-class InstaHide(Mixer):
-    """MixUp, then a random sign for every pixel and channel of x~ - 1/2 [Huang et al., 2020; intra].
+class MaskedMixer(Mixer):
+    """Mixtures of which each pixel is reflected at the centre with the chance ``flip``; at 0 this is MixUp.
 
     Pixels lie in [0, 1] and their sign is taken around the centre, so a flipped pixel is 1 - x and encodings are
-    images too. ``flip`` is the chance of a flip; at 0 this is MixUp.
+    images too.
     """
 
     flips_signs: ClassVar[bool] = True
@@ -123,15 +124,22 @@ class InstaHide(Mixer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.flip <= 1:
-            raise InvalidCase(f"InstaHide(flip=...) must lie in [0, 1], got {self.flip}; it is a probability.")
+            raise InvalidCase(f"{self._name}(flip=...) must lie in [0, 1], got {self.flip}; it is a probability.")
 
     def mask(self, images: Tensor, *, generator: Generator) -> Tensor:
         flipped = (torch.rand(images.shape, generator=generator) < self.flip).to(images.device)
         return torch.where(flipped, 2 * CENTRE - images, images)
 
 
+@final
 @dataclass(frozen=True)
-class CrossInstaHide(InstaHide):
+class InstaHide(MaskedMixer):
+    """MixUp, then a random sign for every pixel and channel of x~ - 1/2 [Huang et al., 2020; intra]."""
+
+
+@final
+@dataclass(frozen=True)
+class CrossInstaHide(MaskedMixer):
     """InstaHide of ``private`` images of the batch and k - private of a public set [Huang et al., 2020, section 3.2].
 
     ``public`` is a file of `leakgauge instahide public`. Coefficients are uniform, normalised and drawn until the

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ _BLOCK = 1 << 18
 
 
 @dataclass(frozen=True)
-class Scheme:
+class Scheme(ABC):
     """k images an encoding, some of them public; coefficients of a named law, each at most ``largest`` (c1)."""
 
     signed: ClassVar[bool] = True
@@ -37,8 +38,8 @@ class Scheme:
         law_named(self.law)
 
     @property
-    def private_per_encoding(self) -> int:
-        return self.k
+    @abstractmethod
+    def private_per_encoding(self) -> int: ...
 
     @property
     def least(self) -> float:
@@ -81,6 +82,7 @@ class Scheme:
             )
 
 
+@final
 @dataclass(frozen=True)
 class Mixup(Scheme):
     """x~_i = sum_j lam_ij x_pi_j(i), without a mask [Zhang et al., 2018; Huang et al., 2020, Algorithm 1 and 2.2].
@@ -102,6 +104,7 @@ class Mixup(Scheme):
         return self.k - self.public
 
 
+@final
 @dataclass(frozen=True)
 class InsideDataset(Scheme):
     """x~_i = sigma_i o sum_j lam_ij x_pi_j(i), sigma_i a fresh mask of fair signs [Huang et al., 2020, Algorithm 2].
@@ -109,7 +112,12 @@ class InsideDataset(Scheme):
     Pixels lie in [0, 1] and their sign is taken around the centre; at k = 1 only the mask is left.
     """
 
+    @property
+    def private_per_encoding(self) -> int:
+        return self.k
 
+
+@final
 @dataclass(frozen=True)
 class CrossDataset(Scheme):
     """InstaHide with ``private`` images and k - private unlabelled public ones [Huang et al., 2020, section 3.2].

@@ -13,7 +13,7 @@ from leakgauge.attacks.encodings.algebra.whitening import Features, HighPass, No
 from leakgauge.attacks.encodings.knowledge import auxiliary_of
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
 from leakgauge.attacks.encodings.search.pursuit import PublicPursuit, remainder
-from leakgauge.attacks.encodings.search.ranking import blocks, top_matches
+from leakgauge.attacks.encodings.search.ranking import blocks, top_matches, without_own
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Squares, View
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.errors import InvalidCase
@@ -76,7 +76,8 @@ def compare_pairs(
             mapped = features.fit(view.images(auxiliary_of(publication.observation, name)))
             values = unit(mapped(view.encodings(publication.observation.encoded.images)))
             scores = values @ values.mT
-            nearest = top_matches(values, blocks(values), most=neighbours, score="inner", apart=True).indices
+            nearest = top_matches(values, blocks(values), most=neighbours + 1, score="inner").indices
+            nearest = without_own(nearest, torch.arange(len(values)))
             shuffled = scores.flatten()[torch.randperm(scores.numel(), generator=seeded(seed, "null"))].view_as(scores)
             rows.append(
                 PairRow(

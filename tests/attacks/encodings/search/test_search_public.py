@@ -67,30 +67,9 @@ def test_candidates_may_come_one_block_at_a_time_and_are_not_kept():
     assert len(produced) == 50
 
 
-def test_a_pool_that_is_read_in_blocks_is_searched_like_one_in_memory():
-    observation, _ = published(mixup(), PRIVATE, PUBLIC, AUXILIARY)
-    search = PublicSearch(most=10)
-    streamed = search(replace(observation, public=None), generator=seeded(0), pool=(part for part in PUBLIC.split(90)))
-    assert torch.equal(streamed.indices, search(observation, generator=seeded(0)).indices)
-
-
-def test_a_prepared_search_gives_the_same_answers():
-    observation, _ = published(mixup(), PRIVATE, PUBLIC, AUXILIARY)
-    for attack in (PublicSearch(most=10), PublicPursuit(), PublicSearch(FourthMoment(), most=10)):
-        finder = attack.prepare(observation, generator=seeded(0))
-        called = attack(observation, generator=seeded(0)).indices
-        assert torch.equal(finder(observation.encoded.images).indices, called)
-
-
 def test_equal_candidates_rank_in_their_order_across_blocks():
     pool = torch.ones(6, 3)
     assert top_matches(torch.ones(1, 3), blocks(pool, 1), most=4).indices.tolist() == [[0, 1, 2, 3]]
-
-
-def test_no_encoding_is_its_own_match():
-    pool = rows(30, 5)
-    ranking = top_matches(pool, blocks(pool, 7), most=29, apart=True)
-    assert all(sorted([own, *row]) == list(range(30)) for own, row in enumerate(ranking.indices.tolist()))
 
 
 @settings(deadline=None, max_examples=20)
@@ -278,7 +257,6 @@ def test_an_attack_names_the_knowledge_it_lacks(attack, missing, message):
     [
         (lambda: top_matches(rows(1, 2), [rows(3, 2)], most=0), "most >= 1"),
         (lambda: top_matches(rows(1, 2), [rows(3, 2)], most=4), "There are 3 candidates, fewer than the 4"),
-        (lambda: top_matches(rows(3, 2), [rows(3, 2)], most=3, apart=True), "3 rows have 2 others each"),
         (lambda: top_matches(rows(1, 2), [rows(3, 2)], most=1, score="dot"), "no score 'dot'; choose from inner"),
         (lambda: blocks(rows(3, 2), 0), "at least one row"),
         (lambda: pursue(rows(1, 5), [rows(2, 5)], atoms=3), "fewer than the atoms"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from torch import Generator, Tensor
@@ -39,6 +39,7 @@ class _Task(NamedTuple):
     progress: Progress
 
 
+@final
 @dataclass(frozen=True)
 class Clustering(EncodingAttack):
     """Restores the private images from encodings and their labels, after Carlini et al. [2021].

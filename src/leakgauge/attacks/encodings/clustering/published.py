@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import final
 
 import torch
 from torch import Generator, Tensor
@@ -24,6 +25,7 @@ _START = 0.05
 _SLACK = 1.1
 
 
+@final
 @dataclass(frozen=True)
 class PublishedRecipe(EncodingAttack):
     """Greedy clusters, minimum-cost flow, then Adam on |E|, after Carlini et al. [2021, sections 4.1 to 4.4].

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Generator, Tensor
@@ -16,6 +16,7 @@ from leakgauge.attacks.encodings.algebra.whitening import centred, uncentred
 from leakgauge.attacks.encodings.demasking.unet import UNet
 from leakgauge.attacks.encodings.network_training import trained
 from leakgauge.attacks.encodings.synthetic import mixtures
+from leakgauge.attacks.encodings.views import View
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.progress import Progress, silent
@@ -24,8 +25,9 @@ from leakgauge.randomness import global_stream
 _BLOCK = 256
 
 
+@final
 @dataclass(frozen=True)
-class Demasker:
+class Demasker(View):
     """A view of encodings with their signs guessed: |x~| tanh(logit / 2), the mean of +-|x~| by the network's belief.
 
     ``soft=False`` takes the likelier sign, as published [Huang et al., 2020, section 5.3].

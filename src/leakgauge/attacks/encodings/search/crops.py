@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import final
 
 import torch
 from torch import Generator, Tensor
@@ -55,6 +56,7 @@ class Cropping:
         return pad(images, (self.margin,) * 4, mode="reflect") if self.margin else images
 
 
+@final
 @dataclass(frozen=True)
 class AlignedSearch(PublicImageAttack[Ranking]):
     """Tries every crop of every public image: random crops only multiply the candidates, here by 162.

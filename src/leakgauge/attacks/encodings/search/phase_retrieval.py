@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from torch import Generator, Tensor
@@ -68,6 +68,7 @@ class GaussianImages(NamedTuple):
         return pixels
 
 
+@final
 @dataclass(frozen=True)
 class PhaseRetrieval(PublicImageAttack[Retrieval]):
     """Alternates signs and matching pursuit, from the one image that squares name surely; needs no demasker.

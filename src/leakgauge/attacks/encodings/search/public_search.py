@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import final
 
 from torch import Generator, Tensor
 
@@ -16,51 +17,32 @@ from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 
 
+@final
 @dataclass(frozen=True)
 class PublicSearch(PublicImageAttack[Ranking]):
-    """Ranks the public images for every encoding by a statistic, and keeps the ``most`` best.
-
-    Called, it holds one block of candidates at a time; prepared, it keeps the rows of all, N d numbers.
-    """
+    """Ranks the public images for every encoding by a statistic, and keeps the ``most`` best."""
 
     statistic: Statistic = field(default_factory=Correlation)
     most: int = 100
     block: int = BLOCK
-
-    def __call__(
-        self,
-        observation: EncodingObservation,
-        *,
-        generator: Generator,
-        pool: Iterable[Tensor] | None = None,
-        progress: Progress = silent,
-    ) -> Ranking:
-        """``pool``: public images in blocks n c h w, read as they are needed, in place of ``observation.public``."""
-        if pool is None:
-            pool = blocks(public_of(observation, self), self.block)
-        sides = self.statistic.fit(observation, generator=generator)
-        queries = sides.encodings(observation.encoded.images)
-        candidates = candidate_rows(pool, observation.public, sides.images, progress)
-        return top_matches(queries, candidates, most=self.most, score=self.statistic.score)
 
     def prepare(
         self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
     ) -> Callable[[Tensor], Ranking]:
         public = public_of(observation, self)
         sides = self.statistic.fit(observation, generator=generator)
-        rows = list(candidate_rows(blocks(public, self.block), public, sides.images, progress))
+        rows = candidate_rows(public, self.block, sides.images, progress)
         score = self.statistic.score
         if score == "cosine":
             score, rows = "inner", [unit(block) for block in rows]
         return lambda encodings: top_matches(sides.encodings(encodings), rows, most=self.most, score=score)
 
 
-def candidate_rows(
-    parts: Iterable[Tensor], whole: Tensor | None, mapped: FeatureMap, progress: Progress
-) -> Iterator[Tensor]:
-    """The rows of candidates given in blocks, a block at a time; ``whole`` tells how many there are."""
-    done = 0
-    for part in parts:
-        yield mapped(part)
+def candidate_rows(public: Tensor, block: int, mapped: FeatureMap, progress: Progress) -> list[Tensor]:
+    """The rows of all candidates, mapped a block at a time."""
+    rows, done = [], 0
+    for part in blocks(public, block):
+        rows.append(mapped(part))
         done += len(part)
-        progress(Tick(done, done / len(whole) if whole is not None else float("nan"), float("nan")))
+        progress(Tick(done, done / len(public), float("nan")))
+    return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from torch import Generator, Tensor
@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from leakgauge.attacks.encodings.knowledge import public_of
 from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.public_search import candidate_rows
-from leakgauge.attacks.encodings.search.ranking import BLOCK, blocks, score_pairs
+from leakgauge.attacks.encodings.search.ranking import BLOCK, score_pairs
 from leakgauge.attacks.encodings.search.statistics import Correlation, Statistic
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
@@ -44,6 +44,7 @@ def pursue(queries: Tensor, candidates: Iterable[Tensor], *, atoms: int) -> Purs
     return Pursuit(chosen, coefficients)
 
 
+@final
 @dataclass(frozen=True)
 class PublicPursuit(PublicImageAttack[Pursuit]):
     """Explains every encoding by as many public images as it holds: matching pursuit on the rows of a statistic."""
@@ -56,7 +57,7 @@ class PublicPursuit(PublicImageAttack[Pursuit]):
     ) -> Callable[[Tensor], Pursuit]:
         public = public_of(observation, self)
         sides = self.statistic.fit(observation, generator=generator)
-        rows = list(candidate_rows(blocks(public, self.block), public, sides.images, progress))
+        rows = candidate_rows(public, self.block, sides.images, progress)
         atoms = observation.k - observation.private_per_encoding
         return lambda encodings: pursue(sides.encodings(encodings), rows, atoms=atoms)
 

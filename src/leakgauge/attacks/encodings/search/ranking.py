@@ -57,13 +57,8 @@ def with_block(best: Ranking, scores: Tensor, first: int, most: int) -> Ranking:
     return Ranking(numbers.gather(1, order), values.gather(1, order))
 
 
-def top_matches(
-    queries: Tensor, candidates: Iterable[Tensor], *, most: int, score: Score = "cosine", apart: bool = False
-) -> Ranking:
-    """The ``most`` best candidates for each query (rows q d) among blocks of rows, of which one is held at a time.
-
-    ``apart``: queries and candidates are the same rows in the same order, and no row is its own match.
-    """
+def top_matches(queries: Tensor, candidates: Iterable[Tensor], *, most: int, score: Score = "cosine") -> Ranking:
+    """The ``most`` best candidates for each query (rows q d) among blocks of rows, of which one is held at a time."""
     if most < 1:
         raise InvalidCase(f"A ranking needs most >= 1, got {most}; it is how many candidates are kept.")
     if score not in get_args(Score):
@@ -71,16 +66,9 @@ def top_matches(
     best = no_matches(queries)
     first = 0
     for block in candidates:
-        scores = score_pairs(queries, block, score)
-        if apart:
-            own = torch.arange(len(queries))
-            inside = (own >= first) & (own < first + len(block))
-            scores[own[inside], own[inside] - first] = -torch.inf
-        best = with_block(best, scores, first, most)
+        best = with_block(best, score_pairs(queries, block, score), first, most)
         first += len(block)
-    if apart and most >= first:
-        raise InvalidCase(f"{first} rows have {first - 1} others each, fewer than the {most} asked for; lower `most`.")
-    if not apart and most > first:
+    if most > first:
         raise InvalidCase(f"There are {first} candidates, fewer than the {most} asked for; lower `most`.")
     return best
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Generator, Tensor
@@ -23,6 +23,7 @@ from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.types import Decoding, Outcome, Reconstruction
 
 
+@final
 @dataclass(frozen=True)
 class PublicRemoval(EncodingAttack):
     """Names public images that were mixed in as they are: ``masked`` behind a mask, ``plain`` without one."""
@@ -43,6 +44,7 @@ class PublicRemoval(EncodingAttack):
         return _reconstruction(observation, remainder(encodings, public, pursuit), *pursuit, encodings)
 
 
+@final
 @dataclass(frozen=True)
 class AlignedRemoval(EncodingAttack):
     """The same for public images that were cropped and mirrored at random: every alignment of each is tried.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, final
 
 import torch
 from torch import Generator, Tensor, nn
@@ -29,6 +29,7 @@ from leakgauge.structural_similarity import Windows, similarity, windows
 _BLOCK, _PAIRS = 512, 64
 
 
+@final
 @dataclass(frozen=True)
 class StructuralSearch(PublicImageAttack[Ranking]):
     """Ranks the public images for every encoding by SSIM [Wang et al., 2004], as Huang et al. [2020, Figure 8]."""
