@@ -1,0 +1,135 @@
+"""Rows of tables, audited from end to end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import leakgauge
+from leakgauge.attacks.budget import Budget
+from leakgauge.audit.execute import load_result
+from leakgauge.catalogue import standard_metrics
+from leakgauge.data import BreastCancer, Diabetes
+from leakgauge.errors import InvalidCase
+from leakgauge.models import MLP, Normalisation, build
+from leakgauge.protocol.facts import Subject
+from leakgauge.report.rows import row_tables
+from leakgauge.space import TableSpace
+
+
+def audit(data, count=1, **options):
+    module = build(MLP(), data.space.shape, 2, seed=0, normalisation=Normalisation.of(data.train.inputs))
+    private = data.test[slice(0, count)]
+    options = {"defences": ["none"], "references": data.train.inputs, "budget": Budget(steps=100)} | options
+    return leakgauge.audit(module, batch=(private.inputs, private.labels), space=data.space, **options)
+
+
+@pytest.fixture(scope="module", params=[BreastCancer, Diabetes], ids=lambda source: source.__name__)
+def data(request):
+    return request.param()()
+
+
+def test_a_row_comes_back_exactly_in_closed_form_and_by_matching_and_its_null_does_not(data):
+    result = audit(data, attacks=["linear_layer", "fully_connected", "quasi_newton:tv_weight=0"])
+    assert len(result.rows) == 3
+    for row in result.rows:
+        assert row.verdict is leakgauge.Verdict.LEAKS
+        measured = {name: one for name, one in row.measurements.items() if one.measured}
+        assert {"identification", "cells_right"} <= measured.keys()
+        assert not {"psnr", "ssim", "lpips_alex"} & row.measurements.keys()
+        assert measured["cells_right"].attack.mean == 1
+        assert measured["cells_right"].null.mean < 0.7
+        (record,) = row.records
+        data.space.check(record.pictures.reconstructions)
+    assert {fact.subject: fact.detail for fact in row.assumptions}[Subject.INPUT_SPACE] == "columns and their ranges"
+
+
+def test_attacks_for_images_do_not_apply_and_say_why(data):
+    named = ["quasi_newton", "gias", "grad_inversion", "front_layer", "identity_convolutions", "best"]
+    for row in audit(data, attacks=named).rows:
+        assert row.outcome is leakgauge.Outcome.NOT_APPLICABLE
+        assert "serves images, and this model takes rows" in row.reason
+
+
+def test_labels_are_restored_from_an_update_of_rows(data):
+    (row,) = audit(data, count=3, attacks=["best_labels"]).rows
+    assert row.measurements["label_recall"].attack.count == 3
+
+
+def test_without_references_random_rows_are_the_crowd_and_attacks_suit_the_rows(data):
+    result = audit(data, references=None)
+    assert result.description["crowd"] == "random rows"
+    assert result.description["attacks"] == ["linear_layer", "quasi_newton:tv_weight=0"]
+    assert result["none"].verdict is leakgauge.Verdict.LEAKS
+
+
+def test_a_batch_outside_the_space_is_refused(data):
+    with pytest.raises(InvalidCase, match="' must lie in"):
+        audit(replace(data, test=replace(data.test, inputs=data.test.inputs + 1e4)))
+
+
+def test_a_report_shows_the_row_above_what_came_back_and_escapes_its_columns(data, tmp_path: Path):
+    hostile = replace(data.space.columns[0], name="<script>alert(1)</script>")
+    data = replace(data, space=TableSpace((hostile, *data.space.columns[1:])))
+    audit(data, attacks=["linear_layer"], out=tmp_path)
+    (table,) = row_tables(load_result(tmp_path, standard_metrics()))
+    assert [line.title for line in table.lines] == ["Private row", "No defence", "Null"]
+    private, back, null = table.lines
+    assert [cell.text for cell in back.cells] == [cell.text for cell in private.cells]
+    assert all(cell.right for cell in back.cells)
+    assert not all(cell.right for cell in null.cells)
+    page = (tmp_path / "index.html").read_text()
+    assert "<script>alert" not in page
+    assert f"<td>{private.cells[1].text}</td>" in page
+    assert "1 of 1 private row" in page
+    assert "image" not in page.partition("<body")[2]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_command_line_gives_a_row_away(tmp_path: Path, capsys):
+    from leakgauge.cli import main
+
+    options = [
+        "--dataset",
+        "breast_cancer",
+        "--model",
+        "mlp",
+        "--batch-size",
+        "1",
+        "--steps",
+        "3",
+        "--train-steps",
+        "20",
+    ]
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", *options, "--defence", "none", "--out", str(tmp_path), "--json"])
+    assert not ended.value.code
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    exact = next(row for row in rows if row["attack"] == "linear_layer")
+    assert exact["metrics"]["cells_right"]["mean"] == 1
+    assert exact["verdict"] == "leaks"
+    with pytest.raises(SystemExit):
+        main(["audit", *options, "--defence", "none", "--out", str(tmp_path)])
+    assert "worst fractal" in capsys.readouterr().out
+
+
+def test_a_recorded_round_of_rows_is_read_back_and_attacked(data, tmp_path: Path):
+    module = build(MLP(), data.space.shape, 2, seed=0, normalisation=Normalisation.of(data.train.inputs))
+    private = data.test[slice(0, 1)]
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    torch.nn.functional.cross_entropy(module(private.inputs), private.labels).backward()
+    update = {name: parameter.grad for name, parameter in module.named_parameters()}
+    recorded = leakgauge.RecordedRound(before, update, data.space, num_examples=1)
+    leakgauge.write_round(tmp_path / "round.safetensors", recorded)
+    again = leakgauge.read_round(tmp_path / "round.safetensors")
+    assert again.space == data.space
+    from leakgauge.attacks.analytic import LinearLayer
+    from leakgauge.protocol import FedSGD
+
+    seen = leakgauge.observe(again, module, local_update=FedSGD())
+    found = LinearLayer()(seen, generator=torch.Generator())
+    torch.testing.assert_close(data.space.relax(found.inputs), data.space.relax(private.inputs), rtol=0, atol=1e-4)
