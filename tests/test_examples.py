@@ -7,11 +7,13 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import leakgauge
 from leakgauge.audit.verdict import Verdict
 from leakgauge.data import Digits
 from leakgauge.models import MLP, build
@@ -35,7 +37,7 @@ def test_five_lines_of_the_readme_find_that_a_linear_first_model_leaks(tmp_path,
     (block,) = (
         block
         for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-        if "leakgauge.audit(" in block
+        if "leakgauge.audit(" in block and "my_model" in block
     )
     names = {
         "my_model": lambda: build(MLP(hidden=(16,)), digits.space.shape, digits.num_classes, seed=0),
@@ -47,6 +49,16 @@ def test_five_lines_of_the_readme_find_that_a_linear_first_model_leaks(tmp_path,
     assert names["result"]["none"].verdict is Verdict.LEAKS
     assert (tmp_path / "report" / "index.html").is_file()
     assert capsys.readouterr().out.startswith("leaks ")
+
+
+def test_five_lines_of_the_readme_give_a_row_of_a_table_away_exactly(capsys, monkeypatch):
+    (block,) = re.findall(r"```python\n((?:(?!```).)*BreastCancer.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = block.split("\n\n")[1].strip().splitlines()
+    assert len(lines) == 5
+    # The closed form finds the row; the search beside it needs no more than a step to be run.
+    monkeypatch.setattr(leakgauge, "audit", partial(leakgauge.audit, budget=leakgauge.Budget(steps=1)))
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "leaks 1.0\n"
 
 
 def test_the_face_is_recovered_above_25_db_undefended_while_its_null_is_not_and_noise_stops_it(tmp_path):

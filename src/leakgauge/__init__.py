@@ -18,6 +18,7 @@ from leakgauge.protocol import (
     simulate_round,
 )
 from leakgauge.protocol.recording import RecordedRound, observe, read_round, write_round
+from leakgauge.space import Categorical, Continuous, ImageSpace, InputSpace, TableSpace
 from leakgauge.types import Batch, ModelState, Outcome, Reconstruction, Update
 from leakgauge.version import VERSION as __version__
 
@@ -26,14 +27,19 @@ __all__ = [
     "AuditResult",
     "Batch",
     "Budget",
+    "Categorical",
+    "Continuous",
     "FedAvg",
     "FedSGD",
     "Federation",
+    "ImageSpace",
+    "InputSpace",
     "Learner",
     "ModelState",
     "Outcome",
     "Reconstruction",
     "RecordedRound",
+    "TableSpace",
     "ThreatModel",
     "Update",
     "UpdateObservation",
