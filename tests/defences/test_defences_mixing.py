@@ -218,12 +218,6 @@ def test_without_a_mixing_client_there_is_nothing_to_disclose(examples, attacked
     assert "mixing" not in {fact.name for fact in plain}
 
 
-def test_the_text_of_a_threat_model_is_as_it_was_unless_the_mixing_is_known():
-    # It is part of the keys of kept results.
-    assert "mixing" not in repr(THREAT_MODELS["informed"])
-    assert repr(THREAT_MODELS["strongest"]).endswith("auxiliary=False, mixing=True)")
-
-
 def test_mixing_twice_is_one_mixing_by_the_product_of_the_matrices(examples):
     batch = examples(5, SHAPE, dtype=torch.float64)
     learner, state = learner_and_state(build(Compact(width=3), SHAPE, 5, seed=0).double())

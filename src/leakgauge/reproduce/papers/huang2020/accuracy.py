@@ -60,12 +60,16 @@ _TRAINED_LESS: Mapping[Scale, str] = {
 
 
 @dataclass(frozen=True)
-class FixedShares(InsideDataset):
+class FixedShares(Scheme):
     """sigma o ((1 - alpha) x_i + alpha x_j) [Huang et al., 2020, section 5.2]."""
 
     k: int = 2
     largest: float = 1.0
     alpha: float = 0.5
+
+    @property
+    def private_per_encoding(self) -> int:
+        return self.k
 
     def draw(self, num_private: int, num_public: int, *, keys: KeySource) -> Mixing:
         drawn = super().draw(num_private, num_public, keys=keys)
