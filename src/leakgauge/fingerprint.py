@@ -59,6 +59,12 @@ def answering_code() -> str:
     return source_digest(Path(__file__).parent, without=_SHOWING)
 
 
+@cache
+def training_code() -> str:
+    """A digest of the source that decides the weights a training ends with; see `code_fingerprint`."""
+    return code_fingerprint("training", "models", "data", "defences", "encodings", "protocol", "params", "randomness")
+
+
 def source_digest(root: Path, packages: Iterable[str] = (), *, without: Iterable[str] = ()) -> str:
     """A digest of the .py files under a folder, by name and content: of some packages, or of all but some."""
     state = hashlib.sha256()

@@ -9,17 +9,21 @@ import numpy as np
 import pytest
 import torch
 from audit_support import *  # noqa: F403
+from torch import nn
 
+from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit import plan as planning
 from leakgauge.audit.case import Case
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.grid import draw_crowd
-from leakgauge.audit.plan import AuditPlan, plan_of, prepare
+from leakgauge.audit.plan import AuditPlan, OwnClient, plan_of, prepare
 from leakgauge.audit.sources import SimulatedUpdate
 from leakgauge.config import build_attack, from_mapping
 from leakgauge.data import Digits, Photos
+from leakgauge.defences import Clipping
 from leakgauge.errors import InvalidCase
+from leakgauge.protocol import THREAT_MODELS, FedSGD
 from leakgauge.types import Batch
 
 SMALL = AuditPlan(
@@ -202,3 +206,24 @@ def test_a_plan_survives_json_in_full() -> None:
     )
     stored = json.loads(json.dumps(asdict(everything)))
     assert from_mapping(AuditPlan, stored, source="plan") == everything
+
+
+def test_parts_from_python_make_the_cases_of_the_words_that_name_them() -> None:
+    words = replace(SMALL, rounds=1, threat_model="unaware", steps=3)
+    parts = replace(
+        words, local_update=FedSGD(), threat_model=THREAT_MODELS["unaware"], steps=None, budget=Budget(steps=3)
+    )
+    said, made = prepare(words), prepare(parts)
+    assert [case.key for case in made.cases] == [case.key for case in said.cases]
+    assert made.description["threat_model"] == "unaware"
+    json.dumps(made.description)
+
+
+def test_an_own_client_is_a_plan_like_any_other() -> None:
+    batch, module = Batch(torch.rand(2, 1, 4, 4), torch.tensor([0, 1])), nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    own = OwnClient(module, batch)
+    prepared = prepare(AuditPlan(own=own, attacks=(LinearLayer(),), defences=(Clipping(1.0), "none"), distractors=3))
+    assert [case.defence for case in prepared.cases] == ["clipping:max_norm=1.0"] * 2 + ["none"] * 2
+    assert {case.attack_name for case in prepared.cases} == {repr(LinearLayer())}
+    assert all(case.truth is batch for case in prepared.cases)
+    assert "dataset" not in prepared.description

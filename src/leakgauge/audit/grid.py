@@ -74,7 +74,7 @@ def grid(
     }
     if auxiliary is None:  # an attacker who is to hold images holds none where none are given, and the ledger says so
         threat_model = replace(threat_model, auxiliary=False)
-    known = {name: hiding(threat_model, attack) for name, attack in attacks.items()}
+    known = {name: hide_labels(threat_model, attack) for name, attack in attacks.items()}
     return [
         Case(
             round=number,
@@ -88,7 +88,7 @@ def grid(
             ledger=known[attack_name].ledger(
                 federation.learner,
                 defence=defence_name,
-                malicious_server=_malice(attack_name, attack),
+                malicious_server=_server_words(attack_name, attack),
                 client=defence(federation.local_update),
                 space=space,
             ),
@@ -101,12 +101,12 @@ def grid(
     ]
 
 
-def hiding(threat_model: ThreatModel, attack: Attack) -> ThreatModel:
+def hide_labels(threat_model: ThreatModel, attack: Attack) -> ThreatModel:
     """The threat model, with labels hidden from an attack that is to restore them."""
     return replace(threat_model, labels=False) if isinstance(attack, LabelAttack) else threat_model
 
 
-def _malice(name: str, attack: Attack) -> str | None:
+def _server_words(name: str, attack: Attack) -> str | None:
     """What the ledger says of the server; named by its attack, because other attacks of the audit may be honest."""
     return f"{name} {attack.server}" if isinstance(attack, MaliciousAttack) else None
 

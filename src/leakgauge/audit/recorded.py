@@ -90,7 +90,7 @@ def _cases(plan: RecordedPlan, number: int, attacks: Mapping[str, Attack]) -> It
     file = plan.files[number]
     recorded = read_round(Path(file))
     if plan.labels_only:
-        recorded = _of_size(recorded, plan.batch_size, file)
+        recorded = _state_size(recorded, plan.batch_size, file)
     opened = OpenRound.of(recorded, import_factory(plan.model))
     truth = opened.truth(Path(plan.truths[number])) if plan.truths else None
     for name, attack in attacks.items():
@@ -98,18 +98,18 @@ def _cases(plan: RecordedPlan, number: int, attacks: Mapping[str, Attack]) -> It
         case = seen.case(name, attack, seed=plan.seed, number=number)
         if plan.labels_only:
             labels = recorded.labels if truth is None else truth.labels
-            yield from [case] if labels is None else _scored_by_labels(seen, case, labels)
+            yield from [case] if labels is None else _score_labels(seen, case, labels)
         else:
-            yield from [case] if truth is None else _scored(seen, case, truth)
+            yield from [case] if truth is None else _score_inputs(seen, case, truth)
 
 
-def _scored(opened: OpenRound, case: Case, truth: Batch) -> list[Case]:
+def _score_inputs(opened: OpenRound, case: Case, truth: Batch) -> list[Case]:
     generator = seeded(case.seed, "crowd")
     crowd = reference_inputs(opened.observation.space, _CROWD + len(truth), generator=generator)
-    return opened.scored(case, truth, crowd[: len(truth)], crowd[len(truth) :], generator=generator)
+    return opened.score(case, truth, crowd[: len(truth)], crowd[len(truth) :], generator=generator)
 
 
-def _scored_by_labels(opened: OpenRound, case: Case, labels: Tensor) -> list[Case]:
+def _score_labels(opened: OpenRound, case: Case, labels: Tensor) -> list[Case]:
     generator, size = seeded(case.seed, "null", case.round), len(labels)
     space = opened.observation.space
     unrelated = reference_inputs(space, min(size, _UNRELATED), generator=generator)
@@ -117,7 +117,7 @@ def _scored_by_labels(opened: OpenRound, case: Case, labels: Tensor) -> list[Cas
     # The labels are what is compared: a pixel stands for each image.
     images = isinstance(space, ImageSpace)
     stand_ins = torch.zeros(size, 1, 1, 1) if images else space.probe(size, opened.observation.state)
-    return opened.scored(case, Batch(stand_ins, labels), unrelated, None, generator=generator)
+    return opened.score(case, Batch(stand_ins, labels), unrelated, None, generator=generator)
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,11 @@ class OpenRound:
     @classmethod
     def of(cls, recorded: RecordedRound, model: torch.nn.Module) -> OpenRound:
         plain = recorded.local_update
-        algorithm = None if plain is None else build(LOCAL_UPDATES, plain, kind="local update")
-        defended = _defended(algorithm, recorded.defence)
-        return cls(recorded, observe(recorded, model, local_update=defended), algorithm)
+        algorithm: LocalUpdate | None = None if plain is None else build(LOCAL_UPDATES, plain, kind="local update")
+        client = algorithm
+        if algorithm is not None and recorded.defence is not None:
+            client = build_defence(recorded.defence)(algorithm)
+        return cls(recorded, observe(recorded, model, local_update=client), algorithm)
 
     def without_labels(self) -> OpenRound:
         """As an attack on labels sees it, which still learns how many there are."""
@@ -173,7 +175,7 @@ class OpenRound:
             seed=seed,
         )
 
-    def scored(
+    def score(
         self, case: Case, truth: Batch, unrelated: Tensor, distractors: Tensor | None, *, generator: Generator
     ) -> list[Case]:
         """The case scored against the truth, and its null: the same client on unrelated photographs."""
@@ -209,11 +211,7 @@ class OpenRound:
         return truth
 
 
-def _defended(plain: LocalUpdate | None, defence: str | None) -> LocalUpdate | None:
-    return plain if plain is None or defence is None else build_defence(defence)(plain)
-
-
-def _of_size(recorded: RecordedRound, batch_size: int | None, file: str) -> RecordedRound:
+def _state_size(recorded: RecordedRound, batch_size: int | None, file: str) -> RecordedRound:
     if batch_size is not None and batch_size < 1:
         raise InvalidCase(f"An update covers at least one example, got --batch-size {batch_size}; correct it.")
     stated = recorded.num_examples

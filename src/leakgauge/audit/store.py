@@ -6,13 +6,13 @@ import json
 import os
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from torch import Tensor
-
+from leakgauge.attacks.base import Snapshot
 from leakgauge.audit.record import Pictures, Record, upgrade
 from leakgauge.errors import InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors
@@ -34,21 +34,29 @@ _PATIENCE = 30.0
 """Seconds to wait for another process that is writing."""
 
 
-class Store(Protocol):
+class Store(ABC):
+    """Keeps records; unless a subclass can, no snapshots of attacks under way."""
+
+    @abstractmethod
     def get(self, key: str) -> Record | None: ...
 
+    @abstractmethod
     def put(self, record: Record) -> None: ...
 
-    def keep_snapshot(self, key: str, snapshot: Mapping[str, Tensor]) -> None:
+    def keep_snapshot(self, key: str, snapshot: Snapshot) -> None:
         """Remember how far the attack of a case has come, in place of what was remembered before."""
+        del key, snapshot
 
-    def snapshot(self, key: str) -> Mapping[str, Tensor] | None:
+    def snapshot(self, key: str) -> Snapshot | None:
         """What was kept of a case under way; none if it cannot be read."""
+        del key
+        return None
 
-    def drop_snapshot(self, key: str) -> None: ...
+    def drop_snapshot(self, key: str) -> None:
+        del key
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Keeps records as long as the process lives, and no snapshots, which would die with it."""
 
     def __init__(self) -> None:
@@ -60,17 +68,8 @@ class MemoryStore:
     def put(self, record: Record) -> None:
         self._records[record.key] = record
 
-    def keep_snapshot(self, key: str, snapshot: Mapping[str, Tensor]) -> None:
-        pass
 
-    def snapshot(self, key: str) -> None:
-        pass
-
-    def drop_snapshot(self, key: str) -> None:
-        pass
-
-
-class FolderStore:
+class FolderStore(Store):
     """A folder with ``audit.sqlite`` and ``tensors/<key>.safetensors``; several processes may write to it.
 
     While an attack is under way, ``snapshots/<key>.safetensors`` holds how far it has come.
@@ -149,11 +148,11 @@ class FolderStore:
                 "INSERT OR REPLACE INTO records (key, body) VALUES (?, ?)", (record.key, record.to_json())
             )
 
-    def keep_snapshot(self, key: str, snapshot: Mapping[str, Tensor]) -> None:
+    def keep_snapshot(self, key: str, snapshot: Snapshot) -> None:
         writable_folder(self._snapshots)
         write_tensors(self._snapshots / f"{key}.safetensors", snapshot)
 
-    def snapshot(self, key: str) -> Mapping[str, Tensor] | None:
+    def snapshot(self, key: str) -> Snapshot | None:
         # A damaged snapshot costs the work since the start, never the audit.
         with suppress(InvalidFile):
             return read_tensors(self._snapshots / f"{key}.safetensors")[0]

@@ -42,7 +42,7 @@ def finish(
     for sentence in exceeded:
         stderr().print(f"[bold red]limit exceeded[/] {escaped(sentence)}", soft_wrap=True)
     if not result.complete:
-        stopped_early()
+        exit_early()
     if exceeded:
         raise typer.Exit(1)
 
@@ -65,7 +65,7 @@ def print_json(command: str, seed: int | None, rows: list[dict[str, Any]], **mor
     sys.stdout.write(json.dumps(payload, allow_nan=False) + "\n")
 
 
-def stopped_early() -> NoReturn:
+def exit_early() -> NoReturn:
     sentence = "Stopped early; what had finished is kept. Run the same command to resume."
     stderr().print(f"[yellow]{sentence}[/]", soft_wrap=True)
     raise typer.Exit(130)

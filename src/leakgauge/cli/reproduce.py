@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from leakgauge.cli.options import JsonFlag, OutOption, SeedOption
-from leakgauge.cli.output import escaped, print_rows, stderr, stopped_early
+from leakgauge.cli.output import escaped, exit_early, print_rows, stderr
 
 
 def reproduce(
@@ -46,7 +46,7 @@ def reproduce(
     else:
         Console().print(grid(result))
     if not result.complete:
-        stopped_early()
+        exit_early()
     file = options.file(result.table)
     write_sheet(result, file.with_suffix(".png"))
     if not as_json:

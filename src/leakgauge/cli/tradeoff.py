@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, SeedOption
-from leakgauge.cli.output import escaped, stderr, stopped_early
+from leakgauge.cli.output import escaped, exit_early, stderr
 
 
 def tradeoff(
@@ -54,4 +54,4 @@ def tradeoff(
         console.print(tradeoff_table(result))
         console.print(f"Report: [bold]{escaped(str(page.resolve()))}[/]", soft_wrap=True)
     if not result.complete:
-        stopped_early()
+        exit_early()

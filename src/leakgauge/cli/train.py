@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from leakgauge.cli.options import JsonFlag, SeedOption, options_for
-from leakgauge.cli.output import escaped, print_json, stderr, stopped_early
+from leakgauge.cli.output import escaped, exit_early, print_json, stderr
 
 
 def train(
@@ -50,7 +50,7 @@ def train(
         try:
             trained = run_training(prepared, out, progress)
         except KeyboardInterrupt:
-            stopped_early()
+            exit_early()
     write_tensors(out / "model.safetensors", trained.weights())
     row = trained.to_dict()
     write_text(out / "training.json", json.dumps({"seed": plan.seed, **row}, indent=2, allow_nan=False) + "\n")

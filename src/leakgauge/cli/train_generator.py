@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from leakgauge.cli.options import JsonFlag, OutOption, SeedOption
-from leakgauge.cli.output import escaped, print_json, stderr, stopped_early
+from leakgauge.cli.output import escaped, exit_early, print_json, stderr
 
 
 def train_generator(
@@ -40,7 +40,7 @@ def train_generator(
         try:
             file = run(training, out, progress, {"dataset": data.name})
         except KeyboardInterrupt:
-            stopped_early()
+            exit_early()
     if as_json:
         print_json("train-generator", plan.seed, [{"dataset": data.name, "steps": steps}], file=str(file.resolve()))
         return

@@ -111,7 +111,7 @@ def read_round(path: Path) -> RecordedRound:
             raise InvalidFile(f"{path} holds an unknown tensor {key!r}; write it with leakgauge.write_round.")
         sections[section][name] = tensor
     try:
-        facts = _checked(json.loads(metadata.get("round", "")))
+        facts = _check_facts(json.loads(metadata.get("round", "")))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidFile(f"The metadata of {path} is damaged ({error}); write the round again.") from error
     if unpaired := sorted(sections["batch_mean"].keys() ^ sections["batch_variance"].keys()):
@@ -144,10 +144,10 @@ def observe(
     held = module.state_dict().keys()
     # A state dict does not hold non-persistent buffers; the model's own stand in.
     given = {name: buffer for name, buffer in own.buffers.items() if name not in held} | dict(recorded.state)
-    state = ModelState(_matching(given, own.params, what="state"), _matching(given, own.buffers, what="state"))
+    state = ModelState(_match(given, own.params, what="state"), _match(given, own.buffers, what="state"))
     # Clients that send whole state dicts also send how buffers and second names of tied weights moved; the
     # pseudo-gradient is of parameters only.
-    update = _matching(recorded.update, own.params, what="update")
+    update = _match(recorded.update, own.params, what="update")
     if extra := [name for name in recorded.update if name not in held and name not in own.buffers]:
         raise InvalidUpdate(f"The update holds {_some(extra)}, which the model does not have; check the model factory.")
     for name, tensor in update.items():
@@ -178,7 +178,7 @@ def observe(
     )
 
 
-def _matching(given: ParamTree, expected: Mapping[str, Tensor], *, what: str) -> dict[str, Tensor]:
+def _match(given: ParamTree, expected: Mapping[str, Tensor], *, what: str) -> dict[str, Tensor]:
     """The given tensors under the expected names, each of the expected shape and type."""
     if missing := [name for name in expected if name not in given]:
         raise InvalidUpdate(
@@ -193,7 +193,7 @@ def _matching(given: ParamTree, expected: Mapping[str, Tensor], *, what: str) ->
     return {name: given[name].to(tensor.dtype) for name, tensor in expected.items()}
 
 
-def _checked(facts: dict[str, Any]) -> dict[str, Any]:
+def _check_facts(facts: dict[str, Any]) -> dict[str, Any]:
     if facts["mode"] not in get_args(Mode):
         raise ValueError(f"mode {facts['mode']!r}")
     count = facts["num_examples"]

@@ -13,7 +13,7 @@ from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import import_factory
 from leakgauge.files import read_tensors, writable_folder, write_tensors
-from leakgauge.fingerprint import digest
+from leakgauge.fingerprint import digest, training_code
 from leakgauge.models import ModelFactory, Normalisation
 from leakgauge.models import build as build_model
 from leakgauge.progress import Progress, silent
@@ -120,7 +120,7 @@ def kept_victim(
             "add the training files to --data-root."
         )
     key = digest(
-        (repr(factory), repr(training), dataset.name),
+        (training_code(), repr(factory), repr(training), dataset.name),
         (dataset.train.labels, dataset.train.inputs[:REFERENCE], dataset.test.labels[:_TESTED]),
         (seed,),
     )

@@ -15,7 +15,7 @@ from leakgauge.config import build, build_dataset, build_defence, choose
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, guaranteed_epsilon
 from leakgauge.files import finite
-from leakgauge.fingerprint import digest
+from leakgauge.fingerprint import digest, training_code
 from leakgauge.metrics import Identification, Summary, summarise
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import learner_and_state
@@ -26,7 +26,6 @@ from leakgauge.training.models import REFERENCE, named_model
 from leakgauge.training.prediction import hits
 from leakgauge.training.recipes import RECIPES, SCHEDULES, Recipe
 from leakgauge.types import ModelState
-from leakgauge.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,15 @@ def prepare_training(plan: TrainingPlan, dataset: Dataset | None = None) -> Prep
     module = named_model(plan.model, dataset, seed=plan.seed, state=plan.state)
     learner, state = learner_and_state(module, mode="train")
     key = digest(
-        (VERSION, plan.dataset, plan.model, repr(defence), repr(settings), repr(recipe.schedule), repr(learner.module)),
+        (
+            training_code(),
+            plan.dataset,
+            plan.model,
+            repr(defence),
+            repr(settings),
+            repr(recipe.schedule),
+            repr(learner.module),
+        ),
         (dataset.train.labels, dataset.train.inputs[:REFERENCE], *state.params.values(), *state.buffers.values()),
         (plan.seed,),
     )
