@@ -57,12 +57,12 @@ class Question:
             else None
         )
         sentences = [
-            _extent(name, result, self.metric),
-            *_extremes(name, result, self.metric),
+            _extent(result, self.metric),
+            *_extremes(result, self.metric),
             *_pairs(result, self.metric),
         ]
         sentences += _conclusions(result)
-        told = "" if plot is not None and len(rows) > 8 else "\n" + _told(name, rows, self.metric)
+        told = "" if plot is not None and len(rows) > 8 else "\n" + _told(result, rows, self.metric)
         return Answer(self.asked, " ".join(sentences) + "\n" + told, (name,), plot)
 
 
@@ -141,34 +141,34 @@ def _bar(row: Result, metric: str) -> plots.Bar:
     return plots.Bar(row["label"], ours["mean"] or 0.0, ours["deviation"], null.get("mean"), paper)
 
 
-def _extent(name: str, result: Result, metric: str) -> str:
+def _extent(result: Result, metric: str) -> str:
     rows = result["rows"]
     updates = sorted({row["ours"][metric]["updates"] for row in rows})
     runs = f"{updates[0]}" if len(updates) == 1 else f"{updates[0]} to {updates[-1]}"
     weak = sum(readings.at_null(row, metric) for row in rows)
-    old = sum(readings.older_recipe(name, row) for row in rows)
+    old = sum(readings.older_recipe(result, row) for row in rows)
     said = f"{_count(len(rows), 'row')} of {runs} {'run' if runs == '1' else 'runs'} each"
     if weak:
         said += f"; {weak} not above {'its' if weak == 1 else 'their'} null"
     return said + (f"; {old} are {readings.OLDER}." if old else ".")
 
 
-def _extremes(name: str, result: Result, metric: str) -> Iterator[str]:
+def _extremes(result: Result, metric: str) -> Iterator[str]:
     """The leakiest and the least leaky row; of accuracy and the like, the highest and the lowest."""
     rows = [row for row in result["rows"] if row["ours"][metric]["mean"] is not None]
     ordered = sorted(rows, key=lambda row: row["ours"][metric]["mean"], reverse=readings.higher_is_leakier(metric))
     words = ("Highest", "lowest") if readings.higher_is_leakier(metric) else ("Lowest", "highest")
     if len(ordered) > 1 and spread(ordered[0]["ours"][metric]) == spread(ordered[-1]["ours"][metric]):
-        yield f"All alike: {_one(name, ordered[0], metric)}."
+        yield f"All alike: {_one(result, ordered[0], metric)}."
     elif len(ordered) > 1:
-        yield f"{words[0]} {_one(name, ordered[0], metric)}; {words[1]} {_one(name, ordered[-1], metric)}."
+        yield f"{words[0]} {_one(result, ordered[0], metric)}; {words[1]} {_one(result, ordered[-1], metric)}."
 
 
-def _one(name: str, row: Result, metric: str) -> str:
+def _one(result: Result, row: Result, metric: str) -> str:
     null, paper = row["null"].get(metric), readings.published(row, metric, next(iter(row["ours"])))
     beside = [] if null is None or null["mean"] is None else [f"null {spread(null)}"]
     beside += [] if paper == "–" else [f"published {paper}"]
-    beside += [f"**{remark}**" for remark in readings.remarks(name, row, metric)]
+    beside += [f"**{remark}**" for remark in readings.remarks(result, row, metric)]
     return f"{readings.title_of(metric)} **{spread(row['ours'][metric])}** ({', '.join([row['label'], *beside])})"
 
 
@@ -193,7 +193,7 @@ def _conclusions(result: Result) -> list[str]:
     return [note for note in result["notes"] if note.startswith("Order by")][:2]
 
 
-def _told(name: str, rows: Sequence[Result], metric: str) -> str:
+def _told(result: Result, rows: Sequence[Result], metric: str) -> str:
     first = next(iter(rows[0]["ours"]))
     lines = []
     for row in rows:
@@ -203,7 +203,7 @@ def _told(name: str, rows: Sequence[Result], metric: str) -> str:
             spread(row["ours"][metric]),
             "–" if null is None else spread(null),
         ]
-        lines.append([row["label"], *cells, "; ".join(readings.remarks(name, row, metric))])
+        lines.append([row["label"], *cells, "; ".join(readings.remarks(result, row, metric))])
     return table(["row", "published", f"ours: {readings.title_of(metric)}", "null", ""], lines)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.catalogue import METRICS
+from leakgauge.reproduce import outdated_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -27,8 +28,12 @@ _NO_DIRECTION = frozenset({"p_all", "p_other", "p_together"})
 
 
 def load() -> dict[str, Result]:
-    """Every result by the name of its file."""
-    return {path.name: json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+    """Every result by the name of its file; a table with why rows of it would come out differently today."""
+    results = {path.name: json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("*.json"))}
+    for result in results.values():
+        if "experiment" in result:
+            result["outdated"] = outdated_rows(result)
+    return results
 
 
 def metrics_of(result: Result) -> list[str]:
@@ -58,14 +63,14 @@ def at_null(row: Result, metric: str) -> bool:
     return bool(ahead <= 2 * (errors[0] ** 2 + errors[1] ** 2) ** 0.5)
 
 
-def older_recipe(name: str, row: Result) -> bool:
+def older_recipe(result: Result, row: Result) -> bool:
     """Whether the code that made a row has since changed what it would make of it."""
-    return name.startswith("huang2021-table5") and OURS in row["label"]
+    return row["label"] in result.get("outdated", {})
 
 
-def remarks(name: str, row: Result, metric: str) -> list[str]:
+def remarks(result: Result, row: Result, metric: str) -> list[str]:
     """What must be said beside a row's numbers."""
-    said = {OLDER: older_recipe(name, row), AT_NULL: at_null(row, metric)}
+    said = {OLDER: older_recipe(result, row), AT_NULL: at_null(row, metric)}
     return [remark for remark, holds in said.items() if holds]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -43,15 +44,21 @@ def _reproduction(name: str, result: Result) -> str:
     work = ["updates", "steps", "seconds"] if "updates" in result["rows"][0] else ["runs", "seconds"]
     rows = []
     for row in result["rows"]:
-        remarks = "".join(f" **({remark})**" for remark in readings.remarks(name, row, metrics[0]))
+        remarks = "".join(f" **({remark})**" for remark in readings.remarks(result, row, metrics[0]))
         cells = [row["label"] + _trained(row.get("training")) + remarks]
         for column in columns:
             metric, _, kind = column.partition(": ")
             cells.append(published(row, metric, metrics[0]) if kind == "published" else measured(row[kind][metric]))
         rows.append([*cells, *(_of_update(row) if "updates" in row else _of_study(row, metrics[0]))])
-    notes = "\n".join(f"- {note}" for note in result["notes"])
+    notes = "\n".join(f"- {note}" for note in (*result["notes"], *_reasons(result)))
     head, body = _head(name, result, [result["command"]]), table(["setting", *columns, *work], rows)
     return f"{head}\n{body}{_verdict(result)}\n{notes}\n{_sheet(name)}"
+
+
+def _reasons(result: Result) -> list[str]:
+    """Why rows are of an older recipe, and how many for each reason."""
+    counts = Counter(result.get("outdated", {}).values())
+    return [f"{number} of {len(result['rows'])} rows: {readings.OLDER}: {why}." for why, number in counts.items()]
 
 
 def _verdict(result: Result) -> str:

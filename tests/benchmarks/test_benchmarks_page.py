@@ -83,7 +83,7 @@ def scored(mean, error=None):
 )
 def test_a_row_is_above_its_null_by_two_standard_errors_or_says_that_it_is_not(metric, ours, null, at_null):
     row = {"label": "a row", "ours": {metric: ours}, "null": {metric: null}}
-    assert readings.remarks("x.json", row, metric) == ([readings.AT_NULL] if at_null else [])
+    assert readings.remarks({}, row, metric) == ([readings.AT_NULL] if at_null else [])
 
 
 def test_rows_of_an_older_recipe_say_so_on_their_page_and_in_the_answers():
