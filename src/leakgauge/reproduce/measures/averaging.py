@@ -19,7 +19,7 @@ from leakgauge.encodings.schemes import Scheme
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks, keep_demasker
 from leakgauge.reproduce.measures.publication import Deployment, Publication, publish
-from leakgauge.reproduce.measures.recovery import Judge, Recovery
+from leakgauge.reproduce.measures.recovery import Judge, Recovery, over_seeds
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured
 from leakgauge.types import Reconstruction
 
@@ -27,29 +27,22 @@ _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class AveragingRow:
-    """One attacker on one seed's encodings. ``null`` scores the same estimates against images they are not of.
+class Averages:
+    """Estimates by one attacker on one seed's encodings, and the private images they are of.
 
-    ``precision`` is the share of neighbours that have a private image in common with the encoding asked about,
-    ``precision_null`` that of all other encodings; NaN for the attacker who knows the sets.
+    ``null`` scores the same estimates against images they are not of. ``precision`` is the share of neighbours that
+    have a private image in common with the encoding asked about, ``precision_null`` that of all other encodings; NaN
+    for the attacker who knows the sets.
     """
 
     attack: str
-    seed: int
+    originals: Tensor
+    estimates: Tensor
     recovery: Recovery
     null: Recovery
     precision: float
     precision_null: float
     given: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Averages:
-    """Estimates for one seed, row by row with the private images they are of: for pictures side by side."""
-
-    row: AveragingRow
-    originals: Tensor
-    estimates: Tensor
 
 
 def average_encryptions(
@@ -78,16 +71,18 @@ def average_encryptions(
             begin(attack)
             originals = publication.private.inputs[found.targets]
             unrelated = publication.private.inputs[(found.targets + private // 2) % private]
-            row = AveragingRow(
-                attack,
-                seed,
-                recovery=judge(found.estimates, originals),
-                null=judge(found.estimates, unrelated),
-                precision=found.precision,
-                precision_null=found.chance,
-                given=(f"k = {scheme.k}", *found.given),
+            results.append(
+                Averages(
+                    attack,
+                    originals,
+                    found.estimates,
+                    recovery=judge(found.estimates, originals),
+                    null=judge(found.estimates, unrelated),
+                    precision=found.precision,
+                    precision_null=found.chance,
+                    given=(f"k = {scheme.k}", *found.given),
+                )
             )
-            results.append(Averages(row, originals, found.estimates))
     return results
 
 
@@ -124,28 +119,16 @@ class AveragingRecovery(Measure):
             begin=count_attacks(bench, len(names) * self.seeds),
         )
         seconds = (time.perf_counter() - begun) / len(rows)
-        return {name: self._found([one for one in rows if one.row.attack == name], seconds) for name in names}
+        return {name: self._found([one for one in rows if one.attack == name], seconds) for name in names}
 
     def _found(self, rows: Sequence[Averages], seconds: float) -> Found:
-        images = len(rows[0].estimates)
-
-        def of(recovered: Sequence[Recovery], precision: Sequence[float]) -> dict[str, Measured]:
-            named = {
-                "psnr_fitted": [one.psnr_fitted for one in recovered],
-                "ssim_fitted": [one.ssim_fitted for one in recovered],
-                "identification_whitened": [one.identification_whitened for one in recovered],
-                "precision": precision,
-            }
-            return {name: Measured.over_seeds(values, images) for name, values in named.items()}
-
-        return Found.of(
-            of([one.row.recovery for one in rows], [one.row.precision for one in rows]),
-            of([one.row.null for one in rows], [one.row.precision_null for one in rows]),
-            seconds,
-            {**self.planned(), "scheme": repr(self.scheme)},
-            rows[0].row.given,
-            (rows[0].originals, rows[0].estimates),
-        )
+        images, names = len(rows[0].estimates), ("psnr_fitted", "ssim_fitted", "identification_whitened")
+        ours = over_seeds([one.recovery for one in rows], names, images)
+        null = over_seeds([one.null for one in rows], names, images)
+        ours["precision"] = Measured.over_seeds([one.precision for one in rows], images)
+        null["precision"] = Measured.over_seeds([one.precision_null for one in rows], images)
+        pictures = rows[0].originals, rows[0].estimates
+        return Found.of(ours, null, seconds, self.planned() | {"scheme": repr(self.scheme)}, rows[0].given, pictures)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from leakgauge.attacks.encodings.algebra.whitening import FeatureMap, unit
 from leakgauge.metrics.alignment import Comparison
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.ssim import SSIM
+from leakgauge.reproduce.table import Measured
 
 _ROUNDING = 1e-5
 
@@ -57,9 +59,9 @@ class Judge:
         )
 
 
-def recovery(estimates: Tensor, originals: Tensor, decoys: Tensor, whiten: FeatureMap) -> Recovery:
-    """One score of a `Judge`."""
-    return Judge(decoys, whiten)(estimates, originals)
+def over_seeds(found: Sequence[Recovery], names: Sequence[str], images: int) -> dict[str, Measured]:
+    """Some of the quantities, each over the seeds."""
+    return {name: Measured.over_seeds([getattr(one, name) for one in found], images) for name in names}
 
 
 def best_affine(estimates: Tensor, originals: Tensor) -> Tensor:

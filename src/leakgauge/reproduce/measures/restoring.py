@@ -24,7 +24,7 @@ from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks
 from leakgauge.reproduce.measures.publication import Deployment, Publication, publish
-from leakgauge.reproduce.measures.recovery import Judge, Recovery
+from leakgauge.reproduce.measures.recovery import Judge, Recovery, over_seeds
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured
 from leakgauge.types import Batch, Reconstruction
 
@@ -32,6 +32,7 @@ Knowledge = Literal["counts", "number", "labels", "mixing"]
 """Class counts; the number of private images alone; labels alone; or the very mixing, an upper bound."""
 
 _GREY = 0.5
+_QUANTITIES = ("psnr_fitted", "identification_by_correlation", "ssim_fitted", "psnr", "identification_whitened")
 
 DEPLOYMENTS: Mapping[str, Deployment] = MappingProxyType(
     {
@@ -74,16 +75,16 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class ClusteringRow:
-    """One trial on one seed's encodings; ``null`` scores what came back against other images, encrypted the same way.
+class Clustered:
+    """What came back of one seed's encodings, and the originals beside it.
 
-    ``recall`` and ``precision`` are those of (encoding, image) incidences, images matched exclusively; ``found`` is how
-    many private images the attack believes in, ``residual`` its own mean squared error in |E| on [-1, 1]. ``seconds``
-    are those of the processor.
+    ``null`` scores it against other images, encrypted the same way. ``recall`` and ``precision`` are those of
+    (encoding, image) incidences, images matched exclusively; ``found`` is how many private images the attack believes
+    in, ``residual`` its own mean squared error in |E| on [-1, 1]. ``seconds`` are those of the processor.
     """
 
-    trial: Trial
-    seed: int
+    originals: Tensor
+    estimates: Tensor
     seconds: float
     recovery: Recovery
     null: Recovery
@@ -94,15 +95,6 @@ class ClusteringRow:
     found: int
     residual: float
     given: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Clustered:
-    """A row, and the pictures it is of, original beside estimate: for a report."""
-
-    row: ClusteringRow
-    originals: Tensor
-    estimates: Tensor
 
 
 def cluster_encodings(pools: Pools, trial: Trial, *, seed: int = 0, judge: Judge | None = None) -> Clustered:
@@ -118,9 +110,9 @@ def cluster_encodings(pools: Pools, trial: Trial, *, seed: int = 0, judge: Judge
     estimates, coefficients = _paired(found, publication), found.decoding.coefficients
     recall, precision = incidences(coefficients, _truth(publication))
     recall_null, precision_null = incidences(_reordered(coefficients, seed), _truth(others))
-    row = ClusteringRow(
-        trial,
-        seed,
+    return Clustered(
+        publication.private.inputs,
+        estimates,
         seconds,
         recovery=judge(estimates, publication.private.inputs),
         null=judge(_paired(found, others), others.private.inputs),
@@ -133,7 +125,6 @@ def cluster_encodings(pools: Pools, trial: Trial, *, seed: int = 0, judge: Judge
         given=tuple(f"{name}: {value}" for name, value in found.facts.items() if isinstance(value, str))
         + (("mixing: given, an upper bound on leakage",) if trial.knows == "mixing" else ()),
     )
-    return Clustered(row, publication.private.inputs, estimates)
 
 
 def judge_among(decoys: Tensor) -> Judge:
@@ -216,36 +207,20 @@ class ClusteringRecovery(Measure):
         return dict.fromkeys(names, self._found(runs))
 
     def _found(self, runs: Sequence[Clustered]) -> Found:
-        rows, images = [one.row for one in runs], len(runs[0].originals)
-
-        def of(recovered: Sequence[Recovery], recall: Sequence[float], precision: Sequence[float]) -> dict[str, Any]:
-            named = {
-                "psnr_fitted": [one.psnr_fitted for one in recovered],
-                "identification_by_correlation": [one.identification_by_correlation for one in recovered],
-                "ssim_fitted": [one.ssim_fitted for one in recovered],
-                "psnr": [one.psnr for one in recovered],
-                "identification_whitened": [one.identification_whitened for one in recovered],
-                "recall": recall,
-                "precision": precision,
-            }
-            return {name: Measured.over_seeds(values, images) for name, values in named.items()}
-
-        ours = of([row.recovery for row in rows], [row.recall for row in rows], [row.precision for row in rows])
-        ours["cpu_seconds"] = Measured.over_seeds([row.seconds for row in rows], images)
-        nulls = [row.recall_null for row in rows], [row.precision_null for row in rows]
-        setting = {
-            **self.planned(),
+        images = len(runs[0].originals)
+        ours = over_seeds([one.recovery for one in runs], _QUANTITIES, images)
+        null = over_seeds([one.null for one in runs], _QUANTITIES, images)
+        for name, values, chance in (
+            ("recall", [one.recall for one in runs], [one.recall_null for one in runs]),
+            ("precision", [one.precision for one in runs], [one.precision_null for one in runs]),
+        ):
+            ours[name], null[name] = Measured.over_seeds(values, images), Measured.over_seeds(chance, images)
+        ours["cpu_seconds"] = Measured.over_seeds([one.seconds for one in runs], images)
+        setting = self.planned() | {
             "scheme": repr(self.trial.scheme),
             "attack": repr(self.trial.attack),
-            "images_believed_in": [row.found for row in rows],
-            "residual": [row.residual for row in rows],
+            "images_believed_in": [one.found for one in runs],
+            "residual": [one.residual for one in runs],
         }
         pictures = runs[0].originals, runs[0].estimates
-        return Found.of(
-            ours,
-            of([row.null for row in rows], *nulls),
-            sum(row.seconds for row in rows),
-            setting,
-            rows[0].given,
-            pictures,
-        )
+        return Found.of(ours, null, sum(one.seconds for one in runs), setting, runs[0].given, pictures)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from torch import Tensor
+
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import HighPass, Laplacian, Normalised, Whitened
 from leakgauge.attacks.encodings.demasking.demasker import Demasker, DemaskerTraining
@@ -39,12 +41,8 @@ class SearchRow:
     encodings.
     """
 
-    scheme: str
-    deployment: str
     attack: str
     seed: int
-    queries: int
-    candidates: int
     found: Mapping[int, float]
     found_null: Mapping[int, float]
     any_found: Mapping[int, float]
@@ -77,30 +75,31 @@ def search_public_images(
         preparation = time.process_time() - begun
         for seed, publication in published.items():
             begun = time.process_time()
-            indices = finder(publication.observation.encoded.images).indices
+            answers = finder(publication.observation.encoded.images).indices
             seconds = time.process_time() - begun
-            reached = [depth for depth in depths if depth <= indices.shape[1]]
-            hits = {depth: hit_members(indices[:, :depth], publication.members) for depth in reached}
-            others = publication.members.roll(1, dims=0)
-            misses = {depth: hit_members(indices[:, :depth], others) for depth in reached}
+            found, any_found = _shares(answers, publication.members, depths)
+            found_null, any_null = _shares(answers, publication.members.roll(1, dims=0), depths)
             rows.append(
                 SearchRow(
-                    repr(scheme),
-                    repr(deployment),
                     name,
                     seed,
-                    queries,
-                    len(pools.public),
-                    found={depth: float(hit.double().mean()) for depth, hit in hits.items()},
-                    found_null={depth: float(hit.double().mean()) for depth, hit in misses.items()},
-                    any_found={depth: float(hit.any(dim=1).double().mean()) for depth, hit in hits.items()},
-                    any_null={depth: float(hit.any(dim=1).double().mean()) for depth, hit in misses.items()},
+                    found,
+                    found_null,
+                    any_found,
+                    any_null,
                     preparation=preparation,
                     milliseconds=1000 * seconds / queries,
                     given=given_to_search(pools, scheme, deployment),
                 )
             )
     return rows
+
+
+def _shares(answers: Tensor, members: Tensor, depths: Sequence[int]) -> tuple[dict[int, float], dict[int, float]]:
+    """Of members among the first answers, and of encodings with one of theirs there, by depth."""
+    hits = {depth: hit_members(answers[:, :depth], members) for depth in depths if depth <= answers.shape[1]}
+    each = {depth: float(hit.double().mean()) for depth, hit in hits.items()}
+    return each, {depth: float(hit.any(dim=1).double().mean()) for depth, hit in hits.items()}
 
 
 def given_to_search(pools: Pools, scheme: Scheme, deployment: Deployment) -> tuple[str, ...]:
@@ -201,7 +200,8 @@ class SearchHits(Measure):
             begin=count_attacks(bench, len(names)),
         )
         trained = {} if demasker is None else {"demasker": dict(demasker.facts)}
-        return {name: self._found([row for row in rows if row.attack == name], trained) for name in names}
+        public = len(pools.public)
+        return {name: self._found([row for row in rows if row.attack == name], public, trained) for name in names}
 
     def _attacks(
         self, bench: Bench, pools: Pools, demasker: Demasker | None, names: Sequence[str]
@@ -216,35 +216,22 @@ class SearchHits(Measure):
         everywhere = attacks_by_similarity(view, learned=learned, cropping=self.crops, most=most)
         return everywhere | (attacks_on_mixup(most) if demasker is None else attacks_on_instahide(demasker, most))
 
-    def _found(self, rows: Sequence[SearchRow], trained: Mapping[str, object]) -> Found:
+    def _found(self, rows: Sequence[SearchRow], public: int, trained: Mapping[str, object]) -> Found:
         first, members = rows[0], self.scheme.public_per_encoding
 
         def of(tables: Mapping[str, Sequence[Mapping[int, float]]]) -> dict[str, Measured]:
-            # An attack that names fewer than m images is not credited with more.
-            return {
-                name: Measured.over_seeds(
-                    [
-                        table[max(depth for depth in table if depth <= (score.depth or members))]
-                        for table in tables[score.kind]
-                    ],
-                    first.queries,
-                )
-                for name, score in self.scores.items()
-            }
+            found = {}
+            for name, score in self.scores.items():
+                most = score.depth or members
+                # An attack that names fewer than m images is not credited with more.
+                values = [table[max(depth for depth in table if depth <= most)] for table in tables[score.kind]]
+                found[name] = Measured.over_seeds(values, self.queries)
+            return found
 
         ours = of({"found": [one.found for one in rows], "any": [one.any_found for one in rows]})
-        ours["milliseconds"] = Measured.over_seeds([one.milliseconds for one in rows], first.queries)
-        return Found.of(
-            ours,
-            of({"found": [one.found_null for one in rows], "any": [one.any_null for one in rows]}),
-            first.preparation + sum(one.milliseconds * one.queries / 1000 for one in rows),
-            {
-                "scheme": first.scheme,
-                "deployment": first.deployment,
-                "public_images": first.candidates,
-                "queries": first.queries,
-                "seconds_of_preparation": first.preparation,
-                **trained,
-            },
-            first.given,
-        )
+        null = of({"found": [one.found_null for one in rows], "any": [one.any_null for one in rows]})
+        ours["milliseconds"] = Measured.over_seeds([one.milliseconds for one in rows], self.queries)
+        seconds = first.preparation + sum(one.milliseconds * self.queries / 1000 for one in rows)
+        setting = {name: repr(value) if name != "queries" else value for name, value in self.planned().items()}
+        setting |= {"public_images": public, "seconds_of_preparation": first.preparation, **trained}
+        return Found.of(ours, null, seconds, setting, first.given)

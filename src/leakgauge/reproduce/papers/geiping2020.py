@@ -44,6 +44,7 @@ _LBFGS_STEPS = 300 * 20
 # Rows of the tables, as they are printed here.
 _EUCLIDEAN, _PROPOSED, _OURS = "Euclidean + L-BFGS", "proposed", "ours (not in the paper)"
 _LENET, _RESNET = "LeNet (Zhu)", "ResNet20-4"
+_TABLE3 = "Table 3, appendix B.3"
 
 
 class _Client(NamedTuple):
@@ -57,56 +58,39 @@ class _Client(NamedTuple):
         return f"E={self.epochs}, n={self.images}, B={self.minibatch}"
 
 
-def _given(source: str, **more: Any) -> Any:
-    return lambda mean, deviation=None: Published(mean, deviation, source, **more)
-
-
-_T1, _T2, _F4 = _given("Table 1"), _given("Table 2"), _given("Figure 4")
-_T3 = _given("Table 3, appendix B.3", spread="standard error")
-_F5, _F6 = _given("Figure 5: PSNR printed in the picture only"), _given("Figure 6: no PSNR given")
-
-PUBLISHED: Mapping[str, Mapping[str, Published]] = {
-    "table1": {
-        f"{_LENET}, untrained: {_EUCLIDEAN}": _T1(46.25, 12.66),
-        f"{_LENET}, trained: {_EUCLIDEAN}": _T1(13.24, 5.44),
-        f"{_RESNET}, untrained: {_EUCLIDEAN}": _T1(10.29, 5.38),
-        f"{_RESNET}, trained: {_EUCLIDEAN}": _T1(6.90, 2.80),
-        f"{_LENET}, untrained: {_PROPOSED}": _T1(18.00, 3.33),
-        f"{_LENET}, trained: {_PROPOSED}": _T1(18.08, 4.27),
-        f"{_RESNET}, untrained: {_PROPOSED}": _T1(19.83, 2.96),
-        f"{_RESNET}, trained: {_PROPOSED}": _T1(13.95, 3.38),
+PUBLISHED: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "Table 1": {
+        f"{_LENET}, untrained: {_EUCLIDEAN}": (46.25, 12.66),
+        f"{_LENET}, trained: {_EUCLIDEAN}": (13.24, 5.44),
+        f"{_RESNET}, untrained: {_EUCLIDEAN}": (10.29, 5.38),
+        f"{_RESNET}, trained: {_EUCLIDEAN}": (6.90, 2.80),
+        f"{_LENET}, untrained: {_PROPOSED}": (18.00, 3.33),
+        f"{_LENET}, trained: {_PROPOSED}": (18.08, 4.27),
+        f"{_RESNET}, untrained: {_PROPOSED}": (19.83, 2.96),
+        f"{_RESNET}, trained: {_PROPOSED}": (13.95, 3.38),
     },
-    "table2": {
-        "E=1, n=4, B=2": _T2(16.92, 2.10),
-        "E=1, n=8, B=2": _T2(14.66, 1.12),
-        "E=1, n=8, B=8": _T2(16.49, 1.02),
-        "E=5, n=1, B=1": _T2(25.05, 3.28),
-        "E=5, n=8, B=8": _T2(16.58, 0.96),
+    "Table 2": {
+        "E=1, n=4, B=2": (16.92, 2.10),
+        "E=1, n=8, B=2": (14.66, 1.12),
+        "E=1, n=8, B=8": (16.49, 1.02),
+        "E=5, n=1, B=1": (25.05, 3.28),
+        "E=5, n=8, B=8": (16.58, 0.96),
     },
-    "table3": {
-        "basic setup": _T3(20.12, 1.02),
-        "L2 loss instead of cosine similarity": _T3(15.13, 0.70),
-        "without total variation": _T3(19.96, 0.75),
-        "L-BFGS instead of Adam": _T3(5.13, 0.50),
+    _TABLE3: {
+        "basic setup": (20.12, 1.02),
+        "L2 loss instead of cosine similarity": (15.13, 0.70),
+        "without total variation": (19.96, 0.75),
+        "L-BFGS instead of Adam": (5.13, 0.50),
     },
-    "figure4": {
-        "ResNet-18, base width 16": _F4(19.02, 2.84),
-        "ResNet-18, base width 64": _F4(22.04, 5.89),
-        "ResNet-18, base width 128": _F4(22.94, 6.83),
-        "ResNet-34": _F4(21.59, 4.49),
-        "ResNet-50": _F4(20.98, 5.57),
+    "Figure 4": {
+        "ResNet-18, base width 16": (19.02, 2.84),
+        "ResNet-18, base width 64": (22.04, 5.89),
+        "ResNet-18, base width 128": (22.94, 6.83),
+        "ResNet-34": (21.59, 4.49),
+        "ResNet-50": (20.98, 5.57),
     },
-    "figure5": {
-        "1 step, rate 1e-4": _F5(None),
-        "5 steps, rate 1e-4": _F5(None),
-        "100 steps, rate 1e-4": _F5(None),
-        "5 steps, rate 1e-3": _F5(None),
-        "5 steps, rate 1e-2": _F5(None),
-        "5 steps, rate 1e-1": _F5(None),
-    },
-    "figure6": {"batch of images, one gradient": _F6(None)},
 }
-"""Every number that is compared with, and where it is printed: PSNR in dB."""
+"""Every number that is compared with, PSNR in dB and its spread, by where it is printed."""
 
 _CLIENTS: Mapping[_Client, float] = {
     _Client(1, 4, 2): 1e-6,
@@ -250,9 +234,15 @@ def _figure6(scale: Scale) -> Setting:
     )
 
 
-def _rows(name: str, settings: Mapping[str, Any]) -> tuple[Row, ...]:
-    """A row for each setting, with the number that is published under its label, if any."""
-    return tuple(Row(label, PUBLISHED[name].get(label), at) for label, at in settings.items())
+def _rows(source: str, settings: Mapping[str, Callable[[Scale], Setting]]) -> tuple[Row, ...]:
+    """A row for each setting, with what is published under its label; the rows of our own say that they are."""
+
+    def published(label: str) -> Published | None:
+        mean, deviation = PUBLISHED.get(source, {}).get(label, (None, None))
+        spread: Any = "standard error" if source == _TABLE3 else "standard deviation"
+        return None if _OURS in label else Published(mean, deviation, source, spread)
+
+    return tuple(Row(label, published(label), at) for label, at in settings.items())
 
 
 TABLES: tuple[Table, ...] = (
@@ -261,7 +251,7 @@ TABLES: tuple[Table, ...] = (
         title="Geiping et al. 2020, Table 1: one image from one gradient, against Euclidean distance with L-BFGS",
         dataset=Cifar10(),
         rows=_rows(
-            "table1",
+            "Table 1",
             {
                 f"{architecture}, {'trained' if trained else 'untrained'}: {attack}": partial(
                     _table1, architecture, trained, attack
@@ -285,7 +275,7 @@ TABLES: tuple[Table, ...] = (
         title="Geiping et al. 2020, Table 2: federated averaging, E epochs over n images in mini-batches of B",
         dataset=Cifar10(),
         rows=_rows(
-            "table2",
+            "Table 2",
             {
                 **{str(client): partial(_table2, client, federated_attack(tv)) for client, tv in _CLIENTS.items()},
                 **{f"{client}: {_OURS}": partial(_table2, client, midway_attack(client)) for client in _CLIENTS},
@@ -304,7 +294,7 @@ TABLES: tuple[Table, ...] = (
         title="Geiping et al. 2020, Table 3: ablation on a trained ResNet-18",
         dataset=Cifar10(),
         rows=_rows(
-            "table3",
+            _TABLE3,
             {
                 "basic setup": partial(_table3, inverting_gradients()),
                 "L2 loss instead of cosine similarity": partial(_table3, inverting_gradients_l2()),
@@ -322,7 +312,7 @@ TABLES: tuple[Table, ...] = (
         title="Geiping et al. 2020, Figure 4: width and depth of the network",
         dataset=Cifar10(),
         rows=_rows(
-            "figure4",
+            "Figure 4",
             {
                 **{f"ResNet-18, base width {width}": partial(_figure4, 18, width) for width in (16, 64, 128)},
                 **{f"ResNet-{depth}": partial(_figure4, depth, 64) for depth in (34, 50)},
@@ -339,7 +329,7 @@ TABLES: tuple[Table, ...] = (
         title="Geiping et al. 2020, Figure 5: number of local steps and their learning rate, one image",
         dataset=Cifar10(),
         rows=_rows(
-            "figure5",
+            "Figure 5: PSNR printed in the picture only",
             {
                 **{_figure5_label(*at): partial(_figure5, *at, federated_attack(1e-4)) for at in _FIGURE5},
                 **{
@@ -359,7 +349,7 @@ TABLES: tuple[Table, ...] = (
         name="geiping2020/figure6",
         title="Geiping et al. 2020, Figure 6: a batch of 100 CIFAR-100 images, ResNet32-10",
         dataset=Cifar100(),
-        rows=_rows("figure6", {"batch of images, one gradient": _figure6}),
+        rows=_rows("Figure 6: no PSNR given", {"batch of images, one gradient": _figure6}),
         assumptions=(
             "The best images are picked by comparison with the originals, as in the paper; those of the null likewise.",
             "No label comes twice.",

@@ -45,9 +45,9 @@ def judge(pools) -> Judge:
 
 def test_with_the_true_assignment_recovery_is_exact(pools, judge) -> None:
     clustered = cluster_encodings(pools, Trial(private=12, copies=12, knows="mixing"), judge=judge)
-    assert clustered.row.recovery.psnr > 60
-    assert clustered.row.recovery.identification_by_correlation == 1
-    assert "mixing: given, an upper bound on leakage" in clustered.row.given
+    assert clustered.recovery.psnr > 60
+    assert clustered.recovery.identification_by_correlation == 1
+    assert "mixing: given, an upper bound on leakage" in clustered.given
 
 
 def test_in_double_precision_recovery_is_exact_to_ten_digits(pools) -> None:
@@ -62,7 +62,7 @@ def test_in_double_precision_recovery_is_exact_to_ten_digits(pools) -> None:
 
 def test_from_labels_alone_every_image_is_recovered_and_unrelated_encodings_give_none(pools, judge) -> None:
     trial = Trial(InsideDataset(3), private=10, copies=16, attack=Clustering(rounds=8))
-    row = cluster_encodings(pools, trial, judge=judge).row
+    row = cluster_encodings(pools, trial, judge=judge)
     assert row.found == 10
     assert row.recovery.identification_by_correlation == 1
     assert row.recovery.psnr_fitted > 38
@@ -76,7 +76,7 @@ def test_from_labels_alone_every_image_is_recovered_and_unrelated_encodings_give
 
 def test_encodings_of_eight_bits_are_hardly_safer(pools, judge) -> None:
     trial = Trial(InsideDataset(3), 10, 14, knows="counts", deployment="8 bits", attack=Clustering(rounds=8))
-    row = cluster_encodings(pools, trial, judge=judge).row
+    row = cluster_encodings(pools, trial, judge=judge)
     assert row.recovery.psnr_fitted > 35
     assert "class counts: given" in row.given
 
@@ -84,14 +84,14 @@ def test_encodings_of_eight_bits_are_hardly_safer(pools, judge) -> None:
 def test_mirrored_images_are_harder_and_the_residual_says_so(pools, judge) -> None:
     straight = Trial(InsideDataset(2), private=8, copies=10, knows="number", attack=Clustering(rounds=5))
     trials = straight, dataclasses.replace(straight, deployment="private images mirrored at random")
-    plain, moved = (cluster_encodings(pools, trial, judge=judge).row for trial in trials)
+    plain, moved = (cluster_encodings(pools, trial, judge=judge) for trial in trials)
     assert moved.residual > 10 * plain.residual
     assert moved.recovery.psnr_fitted < plain.recovery.psnr_fitted
 
 
 def test_amid_public_images_private_ones_are_identified(pools, judge) -> None:
     trial = Trial(CrossDataset(4), private=8, copies=40, knows="number")
-    row = cluster_encodings(pools, trial, judge=judge).row
+    row = cluster_encodings(pools, trial, judge=judge)
     assert row.recovery.identification_by_correlation > 0.7
     assert row.recovery.psnr_fitted > 20
 
@@ -140,8 +140,7 @@ def test_a_trial_publishes_as_its_deployment_says(pools) -> None:
 def test_the_published_recipe_can_be_tried_and_says_how_many_images_it_found(pools, judge) -> None:
     trial = Trial(InsideDataset(2), private=5, copies=6, knows="counts", attack=PublishedRecipe(steps=3))
     clustered = cluster_encodings(pools, trial, judge=judge)
-    assert clustered.row.trial is trial
-    assert 1 <= clustered.row.found <= 5
+    assert 1 <= clustered.found <= 5
     assert clustered.estimates.shape == clustered.originals.shape
 
 

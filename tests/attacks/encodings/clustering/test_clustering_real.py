@@ -25,7 +25,7 @@ def pools() -> Pools:
 @pytest.mark.parametrize("knows", ["labels", "mixing"])
 def test_inside_dataset_encodings_give_every_image_away_to_whoever_has_the_labels(pools, knows) -> None:
     judge = Judge(pools.auxiliary, HighPass().fit(pools.auxiliary))
-    row = cluster_encodings(pools, Trial(private=20, copies=20, knows=knows), judge=judge).row
+    row = cluster_encodings(pools, Trial(private=20, copies=20, knows=knows), judge=judge)
     assert row.found == 20
     assert row.recovery.identification_by_correlation == 1
     assert row.recovery.psnr_fitted > (60 if knows == "mixing" else 38)
