@@ -18,17 +18,22 @@ MOST = 10
 _GAP = 2
 
 
+def to_picture(image: Tensor) -> Image.Image:
+    """Pixels c h w in [0, 1] as bytes; more or fewer channels than a picture has are shown as their mean."""
+    channels = image if image.shape[0] in (1, 3) else image.mean(dim=0, keepdim=True)
+    values = (channels.detach().cpu().double().clamp(0, 1) * 255).round().to(torch.uint8)
+    return Image.fromarray(values[0].numpy() if len(values) == 1 else values.permute(1, 2, 0).contiguous().numpy())
+
+
 def write_images(images: Tensor | None, folder: Path) -> list[Path]:
     """Write each image n c h w as ``image_000.png`` in its own resolution; those of an earlier run are removed."""
     for old in folder.glob("image_[0-9][0-9][0-9].png"):
         old.unlink()
     paths = []
     for number, image in enumerate(() if images is None else images):
-        grey = image if image.shape[0] in (1, 3) else image.mean(dim=0, keepdim=True)
-        pixels = (grey.clamp(0, 1) * 255).round().byte().cpu().permute(1, 2, 0).numpy()
         path = folder / f"image_{number:03d}.png"
         with atomic_path(path) as temporary:
-            Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(temporary, "PNG")
+            to_picture(image).save(temporary, "PNG")
         paths.append(path)
     return paths
 
@@ -51,7 +56,6 @@ def write_strips(strips: Sequence[Tensor], path: Path) -> Path | None:
         return None
     width = max(one.shape[2] for one in strips)
     sheet = torch.cat([pad(one, (0, width - one.shape[2], 0, _GAP), value=1.0) for one in strips], 1)
-    pixels = (sheet.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).numpy()
     with atomic_path(path) as temporary:
-        Image.fromarray(pixels).save(temporary, "PNG")
+        to_picture(sheet).save(temporary, "PNG")
     return path

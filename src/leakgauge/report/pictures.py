@@ -16,6 +16,7 @@ from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding
 from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import PSNR, Identification
+from leakgauge.report.images import to_picture
 from leakgauge.report.words import NOT_MEASURED, humanise, leakiest, of_encodings, show_identified, unrelated
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
@@ -35,9 +36,7 @@ def data_uri(image: Tensor) -> str | None:
     """
     if not bool(torch.isfinite(image).all()):
         return None
-    channels = image if image.shape[0] in (1, 3) else image.mean(dim=0, keepdim=True)
-    values = (channels.detach().cpu().double().clamp(0, 1) * 255).round().to(torch.uint8)
-    picture = Image.fromarray(values[0].numpy() if len(values) == 1 else values.permute(1, 2, 0).contiguous().numpy())
+    picture = to_picture(image)
     picture.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE), Image.Resampling.BOX)
     stream = io.BytesIO()
     picture.save(stream, "PNG", optimize=True)
