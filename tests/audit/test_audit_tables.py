@@ -6,13 +6,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import leakgauge
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit.execute import load_result
-from leakgauge.catalogue import standard_metrics
+from leakgauge.catalogue import ATTACKS, standard_metrics
+from leakgauge.cli import main
 from leakgauge.data import BreastCancer, Diabetes
 from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP, Normalisation, build
@@ -91,8 +93,6 @@ def test_a_report_shows_the_row_above_what_came_back_and_escapes_its_columns(dat
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_command_line_gives_a_row_away(tmp_path: Path, capsys):
-    from leakgauge.cli import main
-
     options = [
         "--dataset",
         "breast_cancer",
@@ -117,19 +117,49 @@ def test_the_command_line_gives_a_row_away(tmp_path: Path, capsys):
     assert "worst fractal" in capsys.readouterr().out
 
 
-def test_a_recorded_round_of_rows_is_read_back_and_attacked(data, tmp_path: Path):
-    module = build(MLP(), data.space.shape, 2, seed=0, normalisation=Normalisation.of(data.train.inputs))
+def small_model():
+    data = Diabetes()()
+    return build(MLP((16,)), data.space.shape, 2, seed=0, normalisation=Normalisation.of(data.train.inputs))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_recorded_round_of_rows_is_read_back_inverted_and_scored(tmp_path: Path, capsys):
+    data, module = Diabetes()(), small_model()
     private = data.test[slice(0, 1)]
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     torch.nn.functional.cross_entropy(module(private.inputs), private.labels).backward()
     update = {name: parameter.grad for name, parameter in module.named_parameters()}
-    recorded = leakgauge.RecordedRound(before, update, data.space, num_examples=1)
-    leakgauge.write_round(tmp_path / "round.safetensors", recorded)
-    again = leakgauge.read_round(tmp_path / "round.safetensors")
-    assert again.space == data.space
-    from leakgauge.attacks.analytic import LinearLayer
-    from leakgauge.protocol import FedSGD
+    round_file, truth = tmp_path / "round.safetensors", tmp_path / "truth.npz"
+    leakgauge.write_round(round_file, leakgauge.RecordedRound(before, update, data.space, num_examples=1))
+    np.savez(truth, rows=private.inputs.numpy(), labels=private.labels.numpy())
+    assert leakgauge.read_round(round_file).space == data.space
+    options = ["--attack", "linear_layer", "--truth", str(truth), "--out", str(tmp_path / "out"), "--json"]
+    with pytest.raises(SystemExit) as ended:
+        main(["invert", str(round_file), "--model", f"{__name__}:small_model", *options])
+    assert not ended.value.code
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["metrics"]["cells_right"]["mean"] == 1
+    header, line = (tmp_path / "out" / "rows.csv").read_text().splitlines()
+    assert header.split(",") == [column.name for column in data.space.columns]
+    assert line.split(",") == [text for _, text in data.space.render(private.inputs[0])]
 
-    seen = leakgauge.observe(again, module, local_update=FedSGD())
-    found = LinearLayer()(seen, generator=torch.Generator())
-    torch.testing.assert_close(data.space.relax(found.inputs), data.space.relax(private.inputs), rtol=0, atol=1e-4)
+
+def test_every_attack_either_applies_to_rows_or_says_why_not():
+    data = Diabetes()()
+    private = data.test[slice(0, 2)]
+    batch = (private.inputs, private.labels)
+    options = {"defences": ["none"], "references": data.train.inputs, "budget": Budget(steps=1)}
+    result = leakgauge.audit(small_model(), batch=batch, space=data.space, attacks=list(ATTACKS), **options)
+    assert {row.attack for row in result.rows} == set(ATTACKS)
+    for row in result.rows:
+        if row.outcome is leakgauge.Outcome.NOT_APPLICABLE:
+            assert row.reason
+        elif (found := row.records[0].pictures.reconstructions) is not None:
+            data.space.check(found)
+
+
+def test_a_mask_for_pixels_is_refused_and_mixing_is_not():
+    data = Diabetes()()
+    assert audit(data, count=4, defences=["mixup"], attacks=["dlg"], budget=Budget(steps=1)).rows
+    with pytest.raises(InvalidCase, match="masks the pixels of images"):
+        audit(data, count=4, defences=["instahide"], attacks=["dlg"])

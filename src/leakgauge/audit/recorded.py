@@ -196,16 +196,17 @@ class OpenRound:
 
     def truth(self, path: Path) -> Batch:
         """The private batch in an .npz, after making sure that it can be the one of this round."""
-        truth, seen = read_batch(path), self.observation
+        seen = self.observation
+        truth, kinds = read_batch(path, seen.space), seen.space.kinds
         if tuple(truth.inputs.shape[1:]) != seen.space.shape:
             raise InvalidCase(
-                f"The true images in {path} are {tuple(truth.inputs.shape[1:])}, the round says {seen.space.shape}; "
-                "give the images of this update."
+                f"The true {kinds} in {path} are {tuple(truth.inputs.shape[1:])}, the round says {seen.space.shape}; "
+                f"give the {kinds} of this update."
             )
         if seen.num_examples not in (None, len(truth)):
             raise InvalidCase(
-                f"There are {len(truth)} true images in {path}, but the update covers {seen.num_examples}; "
-                "give the images of this update, and only those."
+                f"There are {len(truth)} true {kinds} in {path}, but the update covers {seen.num_examples}; "
+                f"give the {kinds} of this update, and only those."
             )
         check_batch(seen.learner, seen.state, truth, seen.space)
         return truth

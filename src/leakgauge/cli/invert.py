@@ -20,7 +20,7 @@ def invert(
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
     seconds: SecondsOption = None,
     truth: Annotated[
-        Path | None, typer.Option(help=".npz with the private `images` and `labels`, to score what came back.")
+        Path | None, typer.Option(help=".npz with the private `images` (or `rows`) and `labels`, to score it.")
     ] = None,
     weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
     seed: SeedOption = None,
@@ -28,12 +28,14 @@ def invert(
     fail_above: LimitOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Attack a recorded update that nobody simulated here; write the recovered images and a report."""
+    """Attack a recorded update that nobody simulated here; write what came back and a report."""
     from leakgauge.audit.execute import execute
     from leakgauge.audit.recorded import RecordedPlan, prepare_recorded
     from leakgauge.audit.store import check_reachable
     from leakgauge.report.images import write_images
     from leakgauge.report.progress import case_progress
+    from leakgauge.report.rows import write_rows
+    from leakgauge.space import TableSpace
 
     limits = limits_of(fail_above)
     check_reachable(out)
@@ -56,5 +58,8 @@ def invert(
         result = execute(prepared, out, watch)
     for row in result.rows:
         for record in row.records:
-            write_images(record.pictures.reconstructions, out)
+            if isinstance(record.space, TableSpace):
+                write_rows(record.space, record.pictures.reconstructions, out)
+            else:
+                write_images(record.pictures.reconstructions, out)
     finish(result, out, limits, as_json, "invert")

@@ -18,13 +18,14 @@ from leakgauge.data.files import find_required, require_root
 from leakgauge.data.pixels import from_bytes, from_labels
 from leakgauge.errors import InvalidFile
 from leakgauge.files import read_tensors
+from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch
 
 CHANNELS = (1, 3)
 
 MAX_CLASSES = 100_000
 
-KEYS = ("images", "labels", "subject", "test_images", "test_labels", "test_subject")
+KEYS = ("images", "rows", "labels", "subject", "test_images", "test_labels", "test_subject")
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -53,16 +54,24 @@ class Npz:
         return Dataset(name=path.stem, train=train, test=test, class_names=class_names)
 
 
-def read_batch(path: Path) -> Batch:
-    """All ``images`` of an .npz with their ``labels``, unsplit."""
+def read_batch(path: Path, space: InputSpace | None = None) -> Batch:
+    """All ``images`` of an .npz, or its ``rows`` where the space has none, with their ``labels``, unsplit."""
     if not path.is_file():
         raise InvalidFile(f"There is no file {path}; check the path.")
     arrays = _load(path)
-    images = _images(arrays, "images", path)
+    of_images = space is None or isinstance(space, ImageSpace)
+    inputs = _images(arrays, "images", path) if of_images else _rows(arrays, path)
     if "labels" not in arrays:
-        raise InvalidFile(f"{path} has no array 'labels'; save the class number of each image under that name.")
-    labels, _ = _labels(arrays, ("",), [len(images)], path)
-    return Batch(images, labels[0])
+        raise InvalidFile(f"{path} has no array 'labels'; save the class number of each example under that name.")
+    labels, _ = _labels(arrays, ("",), [len(inputs)], path)
+    return Batch(inputs, labels[0])
+
+
+def _rows(arrays: Arrays, path: Path) -> Tensor:
+    """What the array ``rows`` holds; whether it fits the columns is for their space to say."""
+    if "rows" not in arrays or arrays["rows"].ndim != 2 or arrays["rows"].dtype.kind not in "fiu":
+        raise InvalidFile(f"{path} has no array 'rows' of numbers n k; save the rows under that name.")
+    return torch.from_numpy(arrays["rows"].astype(np.float32))
 
 
 def read_images(path: Path) -> Tensor:

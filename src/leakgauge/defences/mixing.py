@@ -63,6 +63,8 @@ class Mixer(UpdateTransform):
         return Mixing(coefficients, order.topk(self.k, dim=1).indices, self.flips_signs)
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
+        if self.flips_signs and batch.inputs.ndim != 4:
+            raise InvalidCase(f"{self._name} masks the pixels of images, and these are none; mix without a mask.")
         classes = learner.num_classes(state, probe_of(batch.inputs))
         return self.mix(batch, classes=classes, generator=generator)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from torch import Tensor
@@ -10,6 +12,7 @@ from torch import Tensor
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
+from leakgauge.files import atomic_path
 from leakgauge.metrics import CellsRight
 from leakgauge.report.pictures import Position, best_shown, found, null_of, positions
 from leakgauge.report.words import humanise, unrelated
@@ -47,6 +50,16 @@ def row_tables(result: AuditResult) -> list[RowTable]:
     if not isinstance(space, TableSpace):
         return []
     return [_table(result, space, number, place) for number, place in enumerate(positions(result), start=1)]
+
+
+def write_rows(space: TableSpace, rows: Tensor | None, folder: Path) -> Path:
+    """What came back as ``rows.csv``, a header and a line for each row, in place of that of an earlier run."""
+    path = folder / "rows.csv"
+    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([column.name for column in space.columns])
+        writer.writerows([text for _, text in space.render(row)] for row in (() if rows is None else rows))
+    return path
 
 
 def _table(result: AuditResult, space: TableSpace, number: int, place: Position) -> RowTable:

@@ -47,9 +47,9 @@ class FullyConnected(Attack):
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         facing = sorted(facing_layers(observation), key=lambda layer: not layer.biased)
         if not facing:
-            return not_applicable("no trained linear layer receives the image itself")
+            return not_applicable(f"no trained linear layer receives the {observation.space.kind} itself")
         if num_examples != 1:
-            return not_applicable("the update mixes several images")
+            return not_applicable(f"the update mixes several {observation.space.kinds}")
         layer, network = facing[0], _network(observation, needed_by=self)
         try:
             reading = network.read(layer.name)

@@ -38,9 +38,9 @@ class LinearLayer(Attack):
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         layer = next((layer for layer in facing_layers(observation) if layer.biased), None)
         if layer is None:
-            return not_applicable("no biased linear layer receives the image itself")
+            return not_applicable(f"no biased linear layer receives the {observation.space.kind} itself")
         if num_examples != 1:
-            return not_applicable("the update mixes several images")
+            return not_applicable(f"the update mixes several {observation.space.kinds}")
         features = recover_input(update[f"{layer.name}.weight"], update[f"{layer.name}.bias"])
         if features is None:
             return not_applicable("the bias update of the first layer is zero")

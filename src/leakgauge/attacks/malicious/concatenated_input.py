@@ -51,7 +51,7 @@ class ConcatenatedInput(MaliciousAttack):
         del progress
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         if num_examples > 1 and not self.blank_head:
-            return not_applicable("the update mixes several images; `blank_head` tells them apart")
+            return not_applicable(f"the update mixes several {observation.space.kinds}; `blank_head` tells them apart")
         weight, bias = observation.update.params["head.weight"], observation.update.params["head.bias"]
         blank = self.blank_head and observation.labels is None
         labels = head_labels(bias, num_examples) if blank else restored_labels(observation, IDLG(), generator=generator)
