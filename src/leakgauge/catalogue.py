@@ -85,9 +85,9 @@ from leakgauge.metrics import (
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, Precode, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
 
-Table = Mapping[str, Callable[..., Any]]
+Shelf = Mapping[str, Callable[..., Any]]
 
-ATTACKS: Table = {
+ATTACKS: Shelf = {
     "linear_layer": LinearLayer,
     "fully_connected": FullyConnected,
     "best": best,
@@ -128,7 +128,7 @@ ATTACKS: Table = {
     "label_flip": LabelFlip,
 }
 
-ENCODING_ATTACKS: Table = {
+ENCODING_ATTACKS: Shelf = {
     "clustering": Clustering,
     "published": PublishedRecipe,
     "public": PublicRemoval,
@@ -137,7 +137,7 @@ ENCODING_ATTACKS: Table = {
 """``clustering`` and ``published`` restore the private images from many encodings and their labels; ``public`` names
 the public images in each encoding and takes them out, ``aligned`` does so where they were cropped and mirrored."""
 
-DEFENCES: Table = {
+DEFENCES: Shelf = {
     "none": NoDefence,
     "pruning": Pruning,
     "gaussian_noise": GaussianNoise,
@@ -151,11 +151,11 @@ DEFENCES: Table = {
     "secure_aggregation": SecureAggregation,
 }
 
-SCHEMES: Table = {"mixup": Mixup, "inside": InsideDataset, "cross": CrossDataset}
+SCHEMES: Shelf = {"mixup": Mixup, "inside": InsideDataset, "cross": CrossDataset}
 
-LOCAL_UPDATES: Table = {"fedsgd": FedSGD, "fedavg": FedAvg}
+LOCAL_UPDATES: Shelf = {"fedsgd": FedSGD, "fedavg": FedAvg}
 
-MODELS: Table = {
+MODELS: Shelf = {
     "compact": Compact,
     "convnet": ConvNet,
     "lenet": LeNet,
@@ -169,7 +169,7 @@ MODELS: Table = {
     "vgg": VGG,
 }
 
-DATASETS: Table = {
+DATASETS: Shelf = {
     "photos": Photos,
     "digits": Digits,
     "cifar10": Cifar10,
@@ -198,7 +198,7 @@ METRICS: dict[str, type[Metric]] = {
     "public_found": PublicFound,
 }
 
-CATALOGUE: Mapping[str, Table] = {
+CATALOGUE: Mapping[str, Shelf] = {
     "attacks": ATTACKS,
     "encoding_attacks": ENCODING_ATTACKS,
     "defences": DEFENCES,

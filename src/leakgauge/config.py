@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
-from leakgauge.catalogue import ATTACKS, DATASETS, DEFENCES, Table
+from leakgauge.catalogue import ATTACKS, DATASETS, DEFENCES, Shelf
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
 from leakgauge.defences.base import parts
@@ -33,21 +33,21 @@ _KINDS = {float: "a number", int: "a whole number", str: "text", bool: "true or 
 _JOINT = re.compile(r"\+(?!(?<=[\d.][eE]\+)\d)")
 
 
-def build(table: Table, text: str, *, kind: str) -> Any:
+def build(shelf: Shelf, text: str, *, kind: str) -> Any:
     """The part that a specification ``name`` or ``name:option=value,option=value`` names.
 
     >>> build(DEFENCES, "pruning:keep=0.25", kind="defence")
     Pruning(keep=0.25)
     """
     name, _, rest = text.strip().partition(":")
-    return call(choose(table, name, kind=kind), _options(rest, text), owner=f"{kind} {name!r}")
+    return call(choose(shelf, name, kind=kind), _options(rest, text), owner=f"{kind} {name!r}")
 
 
-def choose(table: Mapping[str, T], name: str, *, kind: str) -> T:
-    """What a table holds under a name."""
-    if name not in table:
-        raise InvalidCase(f"There is no {kind} {name!r}; {_suggest(name, table)}")
-    return table[name]
+def choose(shelf: Mapping[str, T], name: str, *, kind: str) -> T:
+    """What a shelf holds under a name."""
+    if name not in shelf:
+        raise InvalidCase(f"There is no {kind} {name!r}; {_suggest(name, shelf)}")
+    return shelf[name]
 
 
 def build_dataset(text: str, root: str | Path | None) -> Dataset:

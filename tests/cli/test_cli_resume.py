@@ -15,8 +15,8 @@ from cli_support import *  # noqa: F403
 from cli_support import Command, Process, Words
 
 from leakgauge import write_round
-from leakgauge.audit import plan
 from leakgauge.audit.executors import in_process
+from leakgauge.training import models
 
 ALL = ["none linear_layer", "none idlg_labels", "pruning:keep=0.1 linear_layer", "pruning:keep=0.1 idlg_labels"]
 """The rows of an audit of two defences and two attacks, in the order they run."""
@@ -87,7 +87,7 @@ def test_an_audit_interrupted_while_it_prepares_leaves_nothing(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plan, "train", interrupted)
+    monkeypatch.setattr(models, "train", interrupted)
     stopped = command(*words)
     assert (stopped.code, stopped.out) == (130, "")
     assert "Stopped before the first result" in stopped.err

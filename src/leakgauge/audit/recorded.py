@@ -14,7 +14,7 @@ from leakgauge.attacks.budget import with_budget
 from leakgauge.audit.case import Case
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
-from leakgauge.catalogue import ATTACKS, LOCAL_UPDATES, Table, label_metrics, standard_metrics
+from leakgauge.catalogue import ATTACKS, LOCAL_UPDATES, Shelf, label_metrics, standard_metrics
 from leakgauge.config import build, build_budget, build_defence
 from leakgauge.data import read_batch, reference_inputs
 from leakgauge.errors import InvalidCase
@@ -65,13 +65,13 @@ class RecordedPlan:
             )
 
     def named_attacks(self) -> dict[str, Attack]:
-        table, kind = (label_attacks(), "label method") if self.labels_only else (ATTACKS, "attack")
+        shelf, kind = (label_attacks(), "label method") if self.labels_only else (ATTACKS, "attack")
         work = build_budget(self.budget, self.steps, self.seconds)
-        attacks: dict[str, Attack] = {text: build(table, text, kind=kind) for text in self.attacks}
+        attacks: dict[str, Attack] = {text: build(shelf, text, kind=kind) for text in self.attacks}
         return attacks if work is None else {text: with_budget(attack, work) for text, attack in attacks.items()}
 
 
-def label_attacks() -> Table:
+def label_attacks() -> Shelf:
     """The attacks of the catalogue that restore labels alone."""
     return {name: part for name, part in ATTACKS.items() if isinstance(part(), LabelAttack)}
 
