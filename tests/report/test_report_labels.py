@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from test_report_audit_page import Page
 from test_report_examples import PLAN, audit_of, labelled, null_of, record
-from test_report_html import Page
 
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult
