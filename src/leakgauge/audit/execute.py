@@ -35,29 +35,22 @@ def execute(
     executor: Executor = InProcess(),
 ) -> AuditResult:
     """Run the cases and keep what finishes, in ``out`` if given; interrupted, the finished part is still reported."""
-    with suitable_threads(max(case.source.num_parameters for case in prepared.cases)):
-        return _execute(prepared, out, watch, snapshot_every, executor)
-
-
-def _execute(
-    prepared: PreparedAudit, out: Path | None, watch: Watch, snapshot_every: float, executor: Executor
-) -> AuditResult:
-    cases, description = prepared.cases, prepared.description
-    keys = [case.key for case in cases]  # first, as this runs each client once: what fails there leaves no folder
-    store = MemoryStore() if out is None else FolderStore.create(out)
-    if isinstance(store, FolderStore):
-        store.begin_run(description, keys)
+    cases, description, complete = prepared.cases, prepared.description, True
     records = []
-    complete = True
-    try:
-        for record in executor.run(cases, prepared.metrics, store, watch, snapshot_every):
-            records.append(record)
-    except KeyboardInterrupt:
-        # From the store: the interruption may have come between keeping a result and handing it over.
-        records = [kept for key in keys if (kept := store.get(key)) is not None]
-        complete = len(records) == len(keys)
-        if not records:
-            raise
+    with suitable_threads(max(case.source.num_parameters for case in cases)):
+        keys = [case.key for case in cases]  # first, as this runs each client once: what fails there leaves no folder
+        store = MemoryStore() if out is None else FolderStore.create(out)
+        if isinstance(store, FolderStore):
+            store.begin_run(description, keys)
+        try:
+            for record in executor.run(cases, prepared.metrics, store, watch, snapshot_every):
+                records.append(record)
+        except KeyboardInterrupt:
+            # From the store: the interruption may have come between keeping a result and handing it over.
+            records = [kept for key in keys if (kept := store.get(key)) is not None]
+            complete = len(records) == len(keys)
+            if not records:
+                raise
     result = summarise_records(records, description, complete=complete)
     if out is not None and result.rows:
         result.write_report(out)
