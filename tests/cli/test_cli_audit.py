@@ -119,6 +119,7 @@ def test_a_defended_update_that_leaks_fails_the_gate_too(command: Command, small
     [
         ("identifcation=0.5", ("no metric 'identifcation'", "identification")),
         ("lpips_alex=0.5", ("lpips_alex", "--weights")),
+        ("cells_right=0.5", ("cells_right", "cannot be measured here")),
         ("identification", ("metric=number",)),
         ("identification=much", ("metric=number", "much")),
         ("identification=nan", ("finite",)),

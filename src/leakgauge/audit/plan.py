@@ -149,6 +149,7 @@ def prepare(plan: AuditPlan, progress: Progress = silent) -> PreparedAudit:
         auxiliary=client.auxiliary,
     )
     named = {"defences": list(defences), "attacks": list(attacks)}
+    metrics = {name: metric for name, metric in metrics.items() if metric.serves.fits(client.space)}
     return PreparedAudit(cases, metrics, client.description | named)
 
 
