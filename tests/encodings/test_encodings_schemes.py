@@ -11,9 +11,9 @@ from scipy import stats
 from torch.nn.functional import one_hot
 
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup, SecureKeys, SeededKeys, encrypt
-from leakgauge.encodings.coefficients import LAWS, bounded
-from leakgauge.encodings.partners import distinct, permuted
-from leakgauge.encodings.schemes import shuffled
+from leakgauge.encodings.coefficients import LAWS, draw_bounded
+from leakgauge.encodings.partners import distinct, permute
+from leakgauge.encodings.schemes import shuffle
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
@@ -55,39 +55,39 @@ def publics(count: int = 20, dtype: torch.dtype = torch.float64) -> torch.Tensor
 )
 def test_coefficients_are_positive_sum_to_one_and_stay_below_the_largest(law, k, share, rows, s):
     largest = 1 / k + share * (1 - 1 / k)
-    found = bounded(LAWS[law], keys(s).uniform, rows, k, largest=largest)
+    found = draw_bounded(LAWS[law], keys(s).uniform, rows, k, largest=largest)
     assert found.shape == (rows, k)
     torch.testing.assert_close(found.sum(dim=1), torch.ones(rows).double())
     assert 0 <= float(found.min()) <= float(found.max()) <= largest
 
 
 def test_private_coefficients_sum_to_at_least_what_is_asked():
-    free = bounded(LAWS["uniform"], keys().uniform, 500, 6, largest=0.65)
+    free = draw_bounded(LAWS["uniform"], keys().uniform, 500, 6, largest=0.65)
     assert float(free[:, :2].sum(dim=1).min()) < 0.3
-    held = bounded(LAWS["uniform"], keys().uniform, 500, 6, largest=0.65, leading=2, least_leading=0.3)
+    held = draw_bounded(LAWS["uniform"], keys().uniform, 500, 6, largest=0.65, leading=2, least_leading=0.3)
     assert float(held[:, :2].sum(dim=1).min()) >= 0.3
     assert float(held.max()) <= 0.65
 
 
 def test_the_law_of_two_uniform_coefficients_is_that_of_a_ratio():
     # u / (u + v) has the distribution function x / (2 (1 - x)) below 1/2, and is symmetric.
-    drawn = bounded(LAWS["uniform"], keys().uniform, 4000, 2, largest=1.0)[:, 0].numpy()
+    drawn = draw_bounded(LAWS["uniform"], keys().uniform, 4000, 2, largest=1.0)[:, 0].numpy()
     assert stats.kstest(np.where(drawn < 0.5, drawn, 1 - drawn), lambda x: x / (1 - x)).pvalue > 1e-4
     assert stats.binomtest(int((drawn < 0.5).sum()), len(drawn)).pvalue > 1e-4
 
 
 def test_the_law_of_two_half_normal_coefficients_is_that_of_an_angle():
     # |a| / |b| is half Cauchy, so P(lam < x) = 2/pi atan(x / (1 - x)).
-    drawn = bounded(LAWS["half_normal"], keys().uniform, 4000, 2, largest=1.0)[:, 0]
+    drawn = draw_bounded(LAWS["half_normal"], keys().uniform, 4000, 2, largest=1.0)[:, 0]
     angles = torch.atan2(drawn, 1 - drawn) * 2 / torch.pi
     assert stats.kstest(angles.numpy(), "uniform").pvalue > 1e-4
 
 
 def test_bounds_that_leave_nothing_are_refused_with_their_remedy():
     with pytest.raises(InvalidCase, match=r"Hardly any 6 coefficients are at most 0\.168 each; raise `largest`"):
-        bounded(LAWS["uniform"], keys().uniform, 9, 6, largest=0.168)
+        draw_bounded(LAWS["uniform"], keys().uniform, 9, 6, largest=0.168)
     with pytest.raises(InvalidCase, match=r"2 of them summing to 0\.999; raise `largest` or lower `least_private`"):
-        bounded(LAWS["uniform"], keys().uniform, 9, 6, largest=0.65, leading=2, least_leading=0.999)
+        draw_bounded(LAWS["uniform"], keys().uniform, 9, 6, largest=0.65, leading=2, least_leading=0.999)
 
 
 # Partners.
@@ -97,14 +97,14 @@ def test_bounds_that_leave_nothing_are_refused_with_their_remedy():
 @given(n=st.integers(1, 40), k=st.integers(1, 6), seed=st.integers(0, 99))
 def test_partners_are_permutations_the_first_the_identity_and_no_row_repeats(n, k, seed):
     k = min(k, n)
-    found = permuted(n, k, keys(seed))
+    found = permute(n, k, keys(seed))
     assert found[:, 0].tolist() == list(range(n))
     assert all(sorted(column) == list(range(n)) for column in found.T.tolist())
     assert all(len(set(row)) == k for row in found.tolist())
 
 
 def test_every_other_image_is_as_likely_a_partner():
-    drawn = torch.stack([permuted(6, 3, keys(seed))[0, 1:] for seed in range(600)])
+    drawn = torch.stack([permute(6, 3, keys(seed))[0, 1:] for seed in range(600)])
     for column in drawn.T:
         assert stats.chisquare(torch.bincount(column, minlength=6)[1:].numpy()).pvalue > 1e-4
 
@@ -201,7 +201,7 @@ def test_blocks_do_not_show(examples, monkeypatch):
 def test_shuffling_keeps_each_encoding_with_its_key_and_hides_which_image_is_first(examples):
     private = examples(9, SHAPE, dtype=torch.float64)
     before = encrypt(InsideDataset(3), private, classes=5, copies=4, keys=keys())
-    encoded, secret = shuffled(*before, keys=keys(1))
+    encoded, secret = shuffle(*before, keys=keys(1))
     mixture = secret.mixing.mix(private.inputs)
     torch.testing.assert_close(encoded.images, torch.where(secret.flipped, 1 - mixture, mixture))
     assert secret.mixing.indices[:, 0].tolist() != before[1].mixing.indices[:, 0].tolist()

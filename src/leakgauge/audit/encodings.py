@@ -69,7 +69,7 @@ class EncodingAudit:
 def prepare_encodings(audit: EncodingAudit) -> PreparedAudit:
     """Read and check what was published and the secret; nothing is attacked yet."""
     attack: EncodingAttack = build(ENCODING_ATTACKS, audit.attack_name, kind="attack on encodings")
-    seen = _observed(audit)
+    seen = _observe(audit)
     if attack.by_encoding and (seen.public is None or seen.k == seen.private_per_encoding):
         raise InvalidCase("There are no public images to name in these encodings; use the attack `clustering`.")
     case = Case(
@@ -89,14 +89,14 @@ def prepare_encodings(audit: EncodingAudit) -> PreparedAudit:
         private, secret = read_secret(Path(audit.secret))
         crowd = _crowd(seen) if audit.decoys is None else read_images(Path(audit.decoys))
         pool = read_published(Path(audit.source), build(SCHEMES, audit.scheme, kind="scheme")).public
-        cases = _scored(case, attack, seen, private, secret, crowd, pool)
+        cases = _cases_with_truth(case, attack, seen, private, secret, crowd, pool)
     metrics = standard_metrics() | (build_metrics([PublicFound.name]) if attack.by_encoding else {})
     files = {name: _file(getattr(audit, name)) for name in _FILES}
     description: dict[str, Any] = asdict(audit) | files | {"command": audit.command, "version": VERSION}
     return PreparedAudit(cases, metrics, description)
 
 
-def _scored(
+def _cases_with_truth(
     case: Case,
     attack: EncodingAttack,
     seen: EncodingObservation,
@@ -117,7 +117,7 @@ def _scored(
         truth, members = Batch(parts, seen.encoded.labels.argmax(dim=1)), secret.mixing.indices[:, own:] - count
 
     def beside(decoys: Tensor | None) -> Tensor | None:
-        return decoys if decoys is None or not attack.by_encoding else _mixed_alike(decoys, secret.mixing, own)
+        return decoys if decoys is None or not attack.by_encoding else _mix_alike(decoys, secret.mixing, own)
 
     scored = replace(case, truth=truth, members=members, paired=attack.by_encoding, distractors=beside(crowd))
     mixes_unknown = seen.k > own and pool is None
@@ -128,7 +128,7 @@ def _scored(
     return [scored, replace(scored, null=True, source=PublishedEncodings(unrelated), distractors=beside(rest))]
 
 
-def _mixed_alike(decoys: Tensor, mixing: Mixing, own: int) -> Tensor:
+def _mix_alike(decoys: Tensor, mixing: Mixing, own: int) -> Tensor:
     """Decoys mixed as the private images of encodings are, so that a mixture is told from mixtures."""
     number = torch.arange(len(decoys))
     together = (number[:, None] + torch.arange(own)) % len(decoys)
@@ -136,7 +136,7 @@ def _mixed_alike(decoys: Tensor, mixing: Mixing, own: int) -> Tensor:
     return Mixing(shares[number % len(shares)], together).mix(decoys)
 
 
-def _observed(audit: EncodingAudit) -> EncodingObservation:
+def _observe(audit: EncodingAudit) -> EncodingObservation:
     """What the attacker sees and is told; nothing of the secret."""
     seen = read_published(Path(audit.source), build(SCHEMES, audit.scheme, kind="scheme"))
     private, class_counts = audit.private, audit.class_counts

@@ -70,7 +70,7 @@ def grade(
             f"{tuple(truth.inputs.shape[1:])}; submit n c h w of that size."
         )
     matched = align(Reconstruction(images, None, Outcome.SOLVED), truth, decoys)
-    identification, chance = _identified(matched)
+    identification, chance = _identify(matched)
     return Grade(
         psnr=PSNR()(matched),
         ssim=SSIM()(matched),
@@ -89,10 +89,10 @@ def _null(matched: Comparison) -> dict[str, Tensor]:
         nothing = torch.full((len(matched.originals),), torch.nan, dtype=torch.float64)
         return {"psnr": nothing, "ssim": nothing, "identification": nothing}
     other = replace(matched, originals=matched.originals.roll(1, dims=0))
-    return {"psnr": PSNR()(other), "ssim": SSIM()(other), "identification": _identified(other)[0]}
+    return {"psnr": PSNR()(other), "ssim": SSIM()(other), "identification": _identify(other)[0]}
 
 
-def _identified(matched: Comparison) -> tuple[Tensor, float]:
+def _identify(matched: Comparison) -> tuple[Tensor, float]:
     if matched.distractors is not None:
         return Identification()(matched), Identification().chance_after_matching(matched)
     originals, scores = matched.originals, []

@@ -11,7 +11,7 @@ from typing import ClassVar, final
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.encodings.coefficients import anchored, bounded, check_bound
+from leakgauge.encodings.coefficients import anchored, check_bound, draw_bounded
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.public_patches import read_public
 from leakgauge.encodings.schemes import CrossDataset, Mixup, apply, check_images, class_weights
@@ -59,7 +59,7 @@ class Mixer(UpdateTransform):
         """k distinct images for each encoding, its own first, and coefficients ~ Dirichlet(3, 1, ..., 1) | max <= c."""
         order = torch.rand(num_examples, among or num_examples, generator=generator).fill_diagonal_(2.0)
         draws = SeededKeys(generator).uniform
-        coefficients = bounded(anchored, draws, num_examples, self.k, largest=self.largest)
+        coefficients = draw_bounded(anchored, draws, num_examples, self.k, largest=self.largest)
         return Mixing(coefficients, order.topk(self.k, dim=1).indices, self.flips_signs)
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:

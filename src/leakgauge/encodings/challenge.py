@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.encodings.keys import KeySource
-from leakgauge.encodings.schemes import Scheme, Secret, encrypt, mix_rows, shuffled
+from leakgauge.encodings.schemes import Scheme, Secret, encrypt, mix_rows, shuffle
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
@@ -41,7 +41,7 @@ def make_challenge(
 ) -> dict[str, Any]:
     """Write encodings, labels and a manifest to ``folder``, the rest to ``secret_folder``; returns the manifest."""
     _check_apart(folder, secret_folder)
-    encoded, secret = shuffled(
+    encoded, secret = shuffle(
         *encrypt(scheme, private, classes=classes, public=public, copies=copies, keys=keys), keys=keys
     )
     manifest = {

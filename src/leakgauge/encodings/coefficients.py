@@ -23,19 +23,19 @@ _ROUNDS = 1000
 
 def uniform(draws: Draws, rows: int, k: int) -> Tensor:
     """lam = u / |u|_1, u ~ U[0, 1]^k [Huang et al., 2020, Algorithms 1 and 2]."""
-    return _normalised(draws(rows, k))
+    return _normalise(draws(rows, k))
 
 
 def half_normal(draws: Draws, rows: int, k: int) -> Tensor:
     """lam = |z| / |z|_1, z ~ N(0, I_k): by the inverse of erf, whose scale the norm cancels."""
-    return _normalised(torch.erfinv(draws(rows, k)))
+    return _normalise(torch.erfinv(draws(rows, k)))
 
 
 def anchored(draws: Draws, rows: int, k: int) -> Tensor:
     """lam ~ Dirichlet(3, 1, ..., 1), more of the own image than of any other [Huang et al., 2021, intra]."""
     # Normalised Gamma variables; Gamma(3) is the sum of three exponential ones.
     waits = -draws(rows, k + 2).log()
-    return _normalised(torch.cat([waits[:, :3].sum(dim=1, keepdim=True), waits[:, 3:]], dim=1))
+    return _normalise(torch.cat([waits[:, :3].sum(dim=1, keepdim=True), waits[:, 3:]], dim=1))
 
 
 LAWS: Mapping[str, Law] = MappingProxyType({"uniform": uniform, "half_normal": half_normal, "anchored": anchored})
@@ -58,7 +58,7 @@ def check_bound(who: str, k: int, largest: float) -> None:
         )
 
 
-def bounded(
+def draw_bounded(
     law: Law, draws: Draws, rows: int, k: int, *, largest: float, leading: int = 0, least_leading: float = 0.0
 ) -> Tensor:
     """Coefficients of the law, each row drawn until max <= ``largest`` and its first ``leading`` sum to enough."""
@@ -78,5 +78,5 @@ def bounded(
     )
 
 
-def _normalised(weights: Tensor) -> Tensor:
+def _normalise(weights: Tensor) -> Tensor:
     return weights / weights.sum(dim=1, keepdim=True)

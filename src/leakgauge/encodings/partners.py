@@ -11,7 +11,7 @@ _ROUNDS = 100
 """Shuffles after which an arrangement without repetitions is built instead of found; sets hardly larger than k."""
 
 
-def permuted(num_images: int, columns: int, keys: KeySource) -> Tensor:
+def permute(num_images: int, columns: int, keys: KeySource) -> Tensor:
     """Row i is i, pi_2(i), ..., pi_k(i) for random permutations pi_j [Huang et al., 2020, Algorithms 1 and 2].
 
     No row names an image twice, for then a bound on one coefficient would not bound the image's share; so every image
@@ -21,7 +21,7 @@ def permuted(num_images: int, columns: int, keys: KeySource) -> Tensor:
     for _ in range(columns - 1):
         column = _apart_from(found, keys)
         if column is None:
-            return _shifted(num_images, columns, keys)
+            return _rotate(num_images, columns, keys)
         found = torch.cat([found, column[:, None]], dim=1)
     return found
 
@@ -52,7 +52,7 @@ def _apart_from(found: Tensor, keys: KeySource) -> Tensor | None:
     return None
 
 
-def _shifted(num_images: int, columns: int, keys: KeySource) -> Tensor:
+def _rotate(num_images: int, columns: int, keys: KeySource) -> Tensor:
     """Rotations of one random cycle through the images, by different steps."""
     cycle = keys.uniform(num_images).argsort()
     steps = 1 + keys.uniform(num_images - 1).argsort()[: columns - 1]

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, one_hot
 
-from leakgauge.encodings.coefficients import bounded, check_bound, law_named
+from leakgauge.encodings.coefficients import check_bound, draw_bounded, law_named
 from leakgauge.encodings.keys import KeySource
-from leakgauge.encodings.partners import distinct, permuted
+from leakgauge.encodings.partners import distinct, permute
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoded_set import EncodedSet
 from leakgauge.protocol.encoding import CENTRE, Mixing
@@ -54,11 +54,11 @@ class Scheme(ABC):
         """One epoch's mixing, each private image once the first of an encoding; public images count on after them."""
         own, added = self.private_per_encoding, self.public_per_encoding
         self._check(num_private, num_public)
-        indices = permuted(num_private, own, keys)
+        indices = permute(num_private, own, keys)
         if added:
             chosen = distinct(num_private, added, num_public, keys)
             indices = torch.cat([indices, num_private + chosen], dim=1)
-        coefficients = bounded(
+        coefficients = draw_bounded(
             law_named(self.law),
             keys.uniform,
             num_private,
@@ -176,7 +176,7 @@ def encrypt(
     return apply(scheme, mixing._replace(signed=scheme.signed), private, classes=classes, public=public, keys=keys)
 
 
-def shuffled(encoded: EncodedSet, secret: Secret, *, keys: KeySource) -> tuple[EncodedSet, Secret]:
+def shuffle(encoded: EncodedSet, secret: Secret, *, keys: KeySource) -> tuple[EncodedSet, Secret]:
     """The encodings in random order, since the order of `encrypt` says which image comes first in each."""
     order = keys.uniform(len(encoded)).argsort()
     device = encoded.images.device

@@ -11,7 +11,7 @@ from leakgauge.attacks.budget import Budget
 from leakgauge.progress import Progress, Tick
 
 
-def trained(
+def train_network(
     network: nn.Module, loss_of: Callable[[], Tensor], budget: Budget, learning_rate: float, progress: Progress
 ) -> int:
     """Adam on a loss that is drawn anew in every step, its rate falling with the budget; the steps it took.

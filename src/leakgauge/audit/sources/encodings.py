@@ -42,7 +42,7 @@ class PublishedEncodings(Source[EncodingObservation]):
         return self.observation.num_private
 
     def description(self) -> str:
-        return _mixed(self.observation)
+        return _describe(self.observation)
 
 
 def ledger_of(observation: EncodingObservation, attack: EncodingAttack) -> tuple[Fact, ...]:
@@ -51,21 +51,21 @@ def ledger_of(observation: EncodingObservation, attack: EncodingAttack) -> tuple
     counts = None if seen.class_counts is None else seen.class_counts.tolist()
     shape = tuple(seen.encoded.images.shape[1:])
     return (
-        Fact(Subject.ENCODINGS, True, f"{len(seen.encoded)} of shape {shape}, {_mixed(seen)}"),
+        Fact(Subject.ENCODINGS, True, f"{len(seen.encoded)} of shape {shape}, {_describe(seen)}"),
         Fact(Subject.ENCODING_LABELS, True, "the coefficients of the private images, by class"),
-        _given(Subject.NUM_PRIVATE, seen.num_private, "read from the labels if needed"),
-        _given(Subject.CLASS_COUNTS, counts, "read from the labels if needed"),
-        _given(Subject.PUBLIC_IMAGES, None if seen.public is None else len(seen.public), "none"),
-        _given(Subject.SIMILAR_IMAGES, None if seen.auxiliary is None else len(seen.auxiliary), _NO_SIMILAR),
+        _fact(Subject.NUM_PRIVATE, seen.num_private, "read from the labels if needed"),
+        _fact(Subject.CLASS_COUNTS, counts, "read from the labels if needed"),
+        _fact(Subject.PUBLIC_IMAGES, None if seen.public is None else len(seen.public), "none"),
+        _fact(Subject.SIMILAR_IMAGES, None if seen.auxiliary is None else len(seen.auxiliary), _NO_SIMILAR),
         Fact(Subject.ALIGNMENT, True, attack.alignment),
         Fact(Subject.KEYS, False, "neither masks and coefficients nor which images are mixed"),
     )
 
 
-def _given(subject: Subject, value: object, otherwise: str) -> Fact:
+def _fact(subject: Subject, value: object, otherwise: str) -> Fact:
     return Fact(subject, value is not None, otherwise if value is None else f"given: {value}")
 
 
-def _mixed(seen: EncodingObservation) -> str:
+def _describe(seen: EncodingObservation) -> str:
     masked = "masked" if seen.signed else "not masked"
     return f"k = {seen.k} images in each, {seen.private_per_encoding} of them private, {masked}"

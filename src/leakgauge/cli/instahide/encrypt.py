@@ -45,7 +45,7 @@ def encrypt(
     import torch
 
     from leakgauge.encodings import encrypt as encrypted
-    from leakgauge.encodings.schemes import shuffled
+    from leakgauge.encodings.schemes import shuffle
     from leakgauge.errors import InvalidCase
     from leakgauge.files import write_tensors
 
@@ -56,7 +56,7 @@ def encrypt(
     private, classes = images_of(dataset, data_root, split)
     started = time.perf_counter()
     encoded, key = encrypted(chosen, private, classes=classes, public=patches, copies=copies, keys=keys)
-    encoded, key = shuffled(encoded, key, keys=keys)
+    encoded, key = shuffle(encoded, key, keys=keys)
     seconds = time.perf_counter() - started
     facts = {"scheme": repr(chosen), "secure_keys": str(keys.secure).lower()}
     write_tensors(out, {"images": encoded.images, "labels": encoded.labels}, facts)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from encodings_support import fields
 from leakgauge.attacks.encodings.algebra.alternation import alternate, expected, residuals
 from leakgauge.attacks.encodings.algebra.lift import _power, lift, products
-from leakgauge.attacks.encodings.clustering.neighbours import repaired
-from leakgauge.attacks.encodings.clustering.refinement import lifted_coefficients
+from leakgauge.attacks.encodings.clustering.neighbours import repair
+from leakgauge.attacks.encodings.clustering.refinement import lift_coefficients
 from leakgauge.randomness import seeded
 
 
@@ -48,7 +48,7 @@ def test_lift_and_alternation_recover_every_pixel_up_to_one_sign_with_the_mixing
 
 def test_the_lift_needs_no_start_for_coefficients_either() -> None:
     matrix, pictures = mixing(12, 5), 2 * fields(5).flatten(1) - 1
-    found = lifted_coefficients(pictures, (matrix @ pictures).abs())
+    found = lift_coefficients(pictures, (matrix @ pictures).abs())
     torch.testing.assert_close(found, matrix, atol=0.02, rtol=0)
 
 
@@ -87,7 +87,7 @@ def test_short_of_as_many_encodings_as_products_neighbours_help_pixels_out_of_po
     sizes = (matrix @ truth).abs()
     found = alternate(matrix, sizes, lift(matrix, sizes.square()), steps=20)
     before = residuals(matrix, sizes, found).mean(dim=0)
-    better = repaired(matrix, sizes, found, (1, 8, 8), variances=torch.full((30,), 1e-9, dtype=torch.float64))
+    better = repair(matrix, sizes, found, (1, 8, 8), variances=torch.full((30,), 1e-9, dtype=torch.float64))
     after = residuals(matrix, sizes, better).mean(dim=0)
     assert int((after > 1e-9).sum()) < int((before > 1e-9).sum())
     assert bool((after <= before + 1e-12).all())

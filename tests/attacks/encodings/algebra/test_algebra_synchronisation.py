@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from encodings_support import fields
-from leakgauge.attacks.encodings.algebra.synchronisation import along_tree, like_photographs, signs, synchronised
+from leakgauge.attacks.encodings.algebra.synchronisation import along_tree, like_photographs, signs, synchronise
 from leakgauge.data import Photos
 from leakgauge.randomness import seeded
 
@@ -29,12 +29,12 @@ def test_the_mean_image_tells_pictures_from_their_negatives() -> None:
     pictures = fields(40, 8, 1, decay=3.0) * 2 - 0.7
     mean = pictures.mean(dim=0)
     for seed in range(4):
-        torch.testing.assert_close(synchronised(flipped(pictures, seed), mean), pictures)
+        torch.testing.assert_close(synchronise(flipped(pictures, seed), mean), pictures)
 
 
 def test_without_a_mean_image_pictures_are_dark() -> None:
     pictures = fields(40, 8, 1, decay=3.0) * 2 - 1.3
-    torch.testing.assert_close(synchronised(flipped(pictures, 3)), pictures)
+    torch.testing.assert_close(synchronise(flipped(pictures, 3)), pictures)
 
 
 def test_without_a_mean_image_photographs_are_told_from_their_negatives() -> None:
@@ -61,4 +61,4 @@ def test_along_a_tree_neighbours_whose_products_are_negative_end_with_opposite_s
 
 def test_one_pixel_and_blank_pictures_are_left_alone() -> None:
     assert signs(torch.zeros(3, 1, 4, 4)).abs().min() == 1
-    assert synchronised(torch.full((2, 1, 1, 1), 0.5)).flatten().tolist() == [-0.5, -0.5]
+    assert synchronise(torch.full((2, 1, 1, 1), 0.5)).flatten().tolist() == [-0.5, -0.5]

@@ -40,7 +40,7 @@ def test_pixels_of_smooth_fields_are_far_from_white():
 def test_inner_products_are_those_of_the_inverse_covariance_whatever_the_root(ridge, seed):
     rows, other = centred(IMAGES).flatten(1), centred(fields(10, seed=seed + 1)).flatten(1)
     covariance = torch.cov(rows.mT, correction=0)
-    damped = covariance + ridge * covariance.diagonal().mean() * torch.eye(64)
+    damped = covariance + ridge * covariance.diagonal().mean() * torch.eye(64).double()
     deviations = other - rows.mean(dim=0)
     whitened = Whitened(ridge).fit(IMAGES)(uncentred(other).view(-1, 1, 8, 8))
     torch.testing.assert_close(

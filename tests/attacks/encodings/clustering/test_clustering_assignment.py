@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodings_support import fields
-from leakgauge.attacks.encodings.clustering.assignment import LabelSimplices, fitted, flow
+from leakgauge.attacks.encodings.clustering.assignment import LabelSimplices, fit_coefficients, flow
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
 
@@ -77,6 +77,8 @@ def test_the_split_of_a_label_between_two_images_of_one_class_is_found() -> None
     labels = torch.stack([truth[:, label == CLASSES].sum(dim=1) for label in range(4)], dim=1)
     simplices = LabelSimplices(CLASSES, labels)
     halves = simplices.project(torch.where(truth > 0, 0.25, 0.0).double(), truth > 0)
-    found = fitted(halves, pictures, (truth @ pictures).abs(), simplices, support=truth > 0, turns=20, steps=100)
+    found = fit_coefficients(
+        halves, pictures, (truth @ pictures).abs(), simplices, support=truth > 0, turns=20, steps=100
+    )
     torch.testing.assert_close(found, truth, atol=1e-5, rtol=0)
     assert float((halves - truth).abs().max()) > 0.05

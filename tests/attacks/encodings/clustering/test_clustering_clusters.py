@@ -7,7 +7,7 @@ import torch
 
 from encodings_support import area, fields
 from leakgauge.attacks.encodings.algebra.whitening import Pixels, Whitened
-from leakgauge.attacks.encodings.clustering.clusters import balanced, groups_by_class, grown, spectral
+from leakgauge.attacks.encodings.clustering.clusters import balance, groups_by_class, grow_clusters, spectral
 from leakgauge.attacks.encodings.clustering.counting import counts_from_labels, private_from_labels
 from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
 from leakgauge.attacks.encodings.views import Magnitudes, Squares
@@ -35,7 +35,7 @@ def test_spectral_groups_are_the_blocks_of_a_block_matrix() -> None:
 
 
 def test_balanced_groups_take_no_more_than_their_share() -> None:
-    groups = balanced(BLOCKS, torch.tensor([0] * 12 + [1] * 3 + [2] * 3), 3)
+    groups = balance(BLOCKS, torch.tensor([0] * 12 + [1] * 3 + [2] * 3), 3)
     assert int(torch.bincount(groups).max()) <= 7
 
 
@@ -50,7 +50,7 @@ def test_first_coefficients_carry_the_label_weight_of_each_class() -> None:
 
 def test_greedy_growing_finds_blocks_without_knowing_them() -> None:
     blocks = torch.block_diag(*[torch.ones(16, 16)] * 3) + 0.01 * torch.rand(48, 48, generator=seeded(1))
-    clusters = grown(blocks, 3, 16, generator=seeded(0), seeds=48)
+    clusters = grow_clusters(blocks, 3, 16, generator=seeded(0), seeds=48)
     assert sorted({tuple(sorted(set((row // 16).tolist()))) for row in clusters}) == [(0,), (1,), (2,)]
 
 

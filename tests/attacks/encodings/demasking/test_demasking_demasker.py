@@ -11,7 +11,7 @@ from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import centred
 from leakgauge.attacks.encodings.demasking.demasker import Demasker, DemaskerTraining, load_demasker
 from leakgauge.attacks.encodings.demasking.unet import UNet
-from leakgauge.attacks.encodings.network_training import trained
+from leakgauge.attacks.encodings.network_training import train_network
 from leakgauge.attacks.encodings.synthetic import mixtures
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.metrics.intervals import beyond_chance
@@ -47,9 +47,9 @@ def test_a_demasker_beats_chance_on_images_it_has_not_seen(demasker):
 
 def test_where_signs_are_fair_coins_nothing_is_learned():
     noise = torch.rand(300, 1, 8, 8, generator=seeded(3))
-    trained = SMALL(noise, 1, generator=seeded(0, "training"))
+    demasker = SMALL(noise, 1, generator=seeded(0, "training"))
     fresh = torch.rand(200, 1, 8, 8, generator=seeded(4))
-    right = ((trained.encodings(fresh) > 0.5) == (fresh > 0.5)).double().mean()
+    right = ((demasker.encodings(fresh) > 0.5) == (fresh > 0.5)).double().mean()
     assert abs(float(right) - 0.5) < 4 * (0.25 / fresh.numel()) ** 0.5
 
 
@@ -115,7 +115,7 @@ def test_a_network_is_trained_for_its_budget_at_a_falling_rate_and_then_left_alo
         return (network(torch.ones(1, 1)) - target).square().mean()
 
     before = float(loss().detach())
-    assert trained(network, loss, Budget(steps=200), 0.1, ticks.append) == 200
+    assert train_network(network, loss, Budget(steps=200), 0.1, ticks.append) == 200
     assert [tick.fraction for tick in ticks] == pytest.approx([step / 200 for step in range(1, 201)])
     assert float(loss()) < 1e-2 * before
     assert not network.training

@@ -34,7 +34,7 @@ def test_the_mean_field_of_independent_pixels_is_the_posterior_mean():
     # C = I: |z| tanh(|z| m / v) pixel by pixel, whatever the steps.
     family = GaussianImages(torch.zeros(6), torch.ones(6), torch.eye(6))
     magnitudes, expected = torch.rand(4, 6, generator=seeded(0)), torch.randn(4, 6, generator=seeded(1))
-    pixels = family.signed(magnitudes, expected, torch.full((4, 1), 0.5), steps=7, trust=1.0)
+    pixels = family.guess_signs(magnitudes, expected, torch.full((4, 1), 0.5), steps=7, trust=1.0)
     torch.testing.assert_close(pixels, magnitudes * torch.tanh(magnitudes * expected / 0.5))
 
 
@@ -43,10 +43,10 @@ def test_neighbours_tell_the_sign_of_a_pixel_that_nothing_else_tells():
     covariance = torch.tensor([[1.0, 0.9], [0.9, 1.0]])
     family = GaussianImages(torch.zeros(2), torch.ones(2), torch.linalg.inv(covariance))
     magnitudes = torch.tensor([[1.0, 1.0]])
-    pixels = family.signed(magnitudes, torch.tensor([[2.0, 0.0]]), torch.ones(1, 1), steps=0, trust=1.0)
+    pixels = family.guess_signs(magnitudes, torch.tensor([[2.0, 0.0]]), torch.ones(1, 1), steps=0, trust=1.0)
     assert float(pixels[0, 1]) == 0.0
     # Given the first, the second is N(0 + .9 (1 - 2), .19): below its mean's shadow, so dark.
-    pixels = family.signed(magnitudes, torch.tensor([[2.0, 0.0]]), torch.ones(1, 1), steps=30, trust=1.0)
+    pixels = family.guess_signs(magnitudes, torch.tensor([[2.0, 0.0]]), torch.ones(1, 1), steps=30, trust=1.0)
     assert float(pixels[0, 1]) < -0.9
 
 

@@ -32,8 +32,8 @@ def lift(mixing: Tensor, squares: Tensor, *, weights: Tensor | None = None, ridg
     """
     weights = torch.ones_like(mixing[:, :1]) if weights is None else weights[:, None].to(mixing)
     if mixing.shape[1] * (mixing.shape[1] + 1) // 2 <= len(mixing):
-        return _top_of_matrices(_solved_products(mixing, squares, weights, ridge), mixing.shape[1])
-    return _top_of_combinations(mixing, weights * _solved_dual(mixing, squares, weights, ridge))
+        return _top_of_matrices(_solve_products(mixing, squares, weights, ridge), mixing.shape[1])
+    return _top_of_combinations(mixing, weights * _solve_dual(mixing, squares, weights, ridge))
 
 
 def _pairs(mixing: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,7 +41,7 @@ def _pairs(mixing: Tensor) -> tuple[Tensor, Tensor]:
     return one, two
 
 
-def _solved_products(mixing: Tensor, squares: Tensor, weights: Tensor, ridge: float) -> Tensor:
+def _solve_products(mixing: Tensor, squares: Tensor, weights: Tensor, ridge: float) -> Tensor:
     """The matrices x x^T of all pixels, d n n."""
     design = weights * products(mixing)
     gram = design.T @ design
@@ -55,7 +55,7 @@ def _solved_products(mixing: Tensor, squares: Tensor, weights: Tensor, ridge: fl
     return matrices
 
 
-def _solved_dual(mixing: Tensor, squares: Tensor, weights: Tensor, ridge: float) -> Tensor:
+def _solve_dual(mixing: Tensor, squares: Tensor, weights: Tensor, ridge: float) -> Tensor:
     """Coefficients a, t x d, of x x^T = sum_t w_t a_t lam_t lam_t^T."""
     kernel = (weights * weights.T) * (mixing @ mixing.T).square()
     damped = kernel + ridge * kernel.diagonal().mean() * torch.eye(len(kernel)).to(kernel)
@@ -85,16 +85,16 @@ def _start(diagonal: Tensor) -> Tensor:
 
 def _power(apply: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     """Top eigenvectors, one a column, times the root of the eigenvalue."""
-    vectors, values = _iterated(apply, start)
+    vectors, values = _iterate(apply, start)
     if bool((values < 0).any()):
         # There the largest in size is the lowest; shifted by it, the top is largest.
         lowest = values.clamp(max=0)
-        vectors, _ = _iterated(lambda x: apply(x) - lowest * x, start)
+        vectors, _ = _iterate(lambda x: apply(x) - lowest * x, start)
         values = (vectors * apply(vectors)).sum(dim=0)
     return vectors * values.clamp_min(0).sqrt()
 
 
-def _iterated(apply: Callable[[Tensor], Tensor], vectors: Tensor) -> tuple[Tensor, Tensor]:
+def _iterate(apply: Callable[[Tensor], Tensor], vectors: Tensor) -> tuple[Tensor, Tensor]:
     for _ in range(_POWER_STEPS):
         vectors = apply(vectors)
         vectors = vectors / vectors.norm(dim=0).clamp_min(1e-30)

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
 
-def synchronised(pictures: Tensor, mean: Tensor | None = None) -> Tensor:
+def synchronise(pictures: Tensor, mean: Tensor | None = None) -> Tensor:
     """Pictures n c h w with the signs of their n-vectors, one per entry, chosen so that neighbours agree.
 
     Masks hide the sign of a pixel for all pictures at once. Neighbours in the plane and channels of one pixel want one

@@ -91,7 +91,7 @@ class Normalised:
 
     def fit(self, images: Tensor) -> FeatureMap:
         del images
-        return _normalised
+        return _normalise
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class HighPass:
 
     def fit(self, images: Tensor) -> FeatureMap:
         del images
-        return lambda shown: (centred(shown) - _blurred(centred(shown), self.sigma)).flatten(1)
+        return lambda shown: (centred(shown) - _blur(centred(shown), self.sigma)).flatten(1)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Whitened:
         return lambda shown: whiten(centred(shown).flatten(1))
 
 
-def _normalised(images: Tensor) -> Tensor:
+def _normalise(images: Tensor) -> Tensor:
     rows = centred(images).flatten(1)
     return unit(rows - rows.mean(dim=1, keepdim=True))
 
@@ -148,7 +148,7 @@ def _laplacian(images: Tensor) -> Tensor:
     return (wide[:, :, 1:-1, 1:-1] - around / 4).flatten(1)
 
 
-def _blurred(pixels: Tensor, sigma: float) -> Tensor:
+def _blur(pixels: Tensor, sigma: float) -> Tensor:
     radius = max(1, round(3 * sigma))
     offsets = torch.arange(-radius, radius + 1, dtype=pixels.dtype, device=pixels.device)
     weights = (-(offsets**2) / (2 * sigma**2)).exp()

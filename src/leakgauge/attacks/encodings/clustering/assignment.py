@@ -69,7 +69,7 @@ def _onto_simplex(values: Tensor, totals: Tensor) -> Tensor:
     return (values - excess.gather(-1, last)).clamp_min(0)
 
 
-def fitted(
+def fit_coefficients(
     start: Tensor,
     pictures: Tensor,
     sizes: Tensor,

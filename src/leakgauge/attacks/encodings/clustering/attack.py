@@ -9,16 +9,16 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.algebra.alternation import alternate, expected, residuals
-from leakgauge.attacks.encodings.algebra.synchronisation import synchronised
+from leakgauge.attacks.encodings.algebra.synchronisation import synchronise
 from leakgauge.attacks.encodings.algebra.whitening import centred, uncentred
 from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.attacks.encodings.clustering.assignment import LabelSimplices
 from leakgauge.attacks.encodings.clustering.clusters import groups_by_class
 from leakgauge.attacks.encodings.clustering.counting import counts_from_labels, private_from_labels
-from leakgauge.attacks.encodings.clustering.neighbours import repaired
+from leakgauge.attacks.encodings.clustering.neighbours import repair
 from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
 from leakgauge.attacks.encodings.clustering.public_noise import likelier, pictures_amid, public_variances
-from leakgauge.attacks.encodings.clustering.refinement import Explained, pictures_of, refined
+from leakgauge.attacks.encodings.clustering.refinement import Explained, pictures_of, refine
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
@@ -88,7 +88,7 @@ class Clustering(EncodingAttack):
         pictures, coefficients, trace = solve(_Task(observation, start, sizes, chosen, simplices, progress))
         mean = None if observation.auxiliary is None else centred(observation.auxiliary).mean(dim=0)
         shape = observation.encoded.images.shape[1:]
-        images = uncentred(synchronised(pictures.unflatten(1, shape), mean)).clamp(0, 1).to(observation.encoded.images)
+        images = uncentred(synchronise(pictures.unflatten(1, shape), mean)).clamp(0, 1).to(observation.encoded.images)
         return Reconstruction(
             inputs=images,
             labels=classes,
@@ -100,21 +100,21 @@ class Clustering(EncodingAttack):
                 "rounds": len(trace),
                 "residual": float(residuals(coefficients, sizes, pictures.to(sizes)).mean()),
             },
-            decoding=decoding(observation, images, coefficients),
+            decoding=decode(observation, images, coefficients),
         )
 
     def _inside(self, task: _Task) -> tuple[Tensor, Tensor, list[float]]:
         observation, start, sizes = task.observation, task.start, task.sizes
         found, trace = Explained(start, torch.full_like(start[:, 0], 1e-9)), list[float]()
         if self.rounds:
-            found, trace = refined(
+            found, trace = refine(
                 start, task.chosen, task.simplices, observation.k, rounds=self.rounds, progress=task.progress
             )
         pictures = pictures_of(found, sizes, ridge=_FINAL_RIDGE, steps=_FINAL_STEPS)
         errors = residuals(found.coefficients, sizes, pictures).mean(dim=1)
         variances = found._replace(errors=errors).variances
         channels, height, width = observation.encoded.images.shape[1:]
-        pictures = repaired(found.coefficients, sizes, pictures, (channels, height, width), variances=variances)
+        pictures = repair(found.coefficients, sizes, pictures, (channels, height, width), variances=variances)
         exact = alternate(
             found.coefficients.double(),
             sizes.double(),
@@ -146,7 +146,7 @@ def magnitudes(observation: EncodingObservation) -> Tensor:
     return centred(observation.encoded.images.to(_precision(observation))).abs().flatten(1)
 
 
-def decoding(observation: EncodingObservation, images: Tensor, coefficients: Tensor) -> Decoding:
+def decode(observation: EncodingObservation, images: Tensor, coefficients: Tensor) -> Decoding:
     """What is said of each image: the encoding with most of it, whose signs are those of what it is thought to mix."""
     most = coefficients.argmax(dim=0)
     encodings = demasked = observation.encoded.images[most]

@@ -23,13 +23,13 @@ def spectral(similarity: Tensor, groups: int, *, generator: Generator) -> Tensor
     if groups <= 1 or len(similarity) <= groups:
         return torch.arange(len(similarity)) % max(1, groups)
     largest = (len(similarity) - groups, len(similarity) - 1)
-    vectors = torch.from_numpy(eigh(_normalised(similarity).double().numpy(), subset_by_index=largest)[1])
+    vectors = torch.from_numpy(eigh(_normalise(similarity).double().numpy(), subset_by_index=largest)[1])
     vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-12)
     seed = int(torch.randint(2**31 - 1, (), generator=generator))
     return torch.from_numpy(KMeans(groups, n_init=_RESTARTS, random_state=seed).fit_predict(vectors.numpy())).long()
 
 
-def balanced(similarity: Tensor, groups: Tensor, count: int) -> Tensor:
+def balance(similarity: Tensor, groups: Tensor, count: int) -> Tensor:
     """The groups once every encoding joins the one it resembles most and none takes more than its share: a flow."""
     members = similarity.clone().fill_diagonal_(0)
     capacity = torch.full((count,), math.ceil(_SLACK * len(groups) / count))
@@ -51,12 +51,14 @@ def groups_by_class(similarity: Tensor, labels: Tensor, classes: Tensor, *, gene
         among = similarity[rows][:, rows]
         groups = spectral(among, len(images), generator=generator)
         if len(images) > 1:
-            groups = balanced(among, groups, len(images))
+            groups = balance(among, groups, len(images))
         found[rows, images[groups]] = labels[rows, label]
     return found
 
 
-def grown(similarity: Tensor, groups: int, size: int, *, generator: Generator, seeds: int | None = None) -> Tensor:
+def grow_clusters(
+    similarity: Tensor, groups: int, size: int, *, generator: Generator, seeds: int | None = None
+) -> Tensor:
     """Clusters, groups x size, grown greedily from random seeds: the published rule [Carlini et al., 2021].
 
     A cluster takes the encoding with the largest summed similarity to its members, the first time a random one of the
@@ -94,7 +96,7 @@ def _grow(similarity: Tensor, start: int, size: int, generator: Generator) -> Te
     return torch.tensor(members)
 
 
-def _normalised(similarity: Tensor) -> Tensor:
+def _normalise(similarity: Tensor) -> Tensor:
     weights = similarity.clamp_min(0).clone().fill_diagonal_(0)
     scale = weights.sum(dim=1).clamp_min(1e-12).rsqrt()
     return scale[:, None] * weights * scale

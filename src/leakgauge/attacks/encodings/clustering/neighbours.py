@@ -16,7 +16,7 @@ _EXACT = 1e-12
 _SWEEPS, _STEPS = 3, 10
 
 
-def repaired(mixing: Tensor, sizes: Tensor, pictures: Tensor, shape: Shape, *, variances: Tensor) -> Tensor:
+def repair(mixing: Tensor, sizes: Tensor, pictures: Tensor, shape: Shape, *, variances: Tensor) -> Tensor:
     """Pictures n x d in which no poor pixel would be explained better from where one of its neighbours ended.
 
     Neighbours are alike up to the one open sign, which the sizes do not see, so that a start next door is a good one.
@@ -29,7 +29,7 @@ def repaired(mixing: Tensor, sizes: Tensor, pictures: Tensor, shape: Shape, *, v
             break
         found = found.clone()
         best, least = found[:, poor], errors[poor]
-        for source in _shifted(torch.arange(sizes.shape[1]).view(shape)):
+        for source in _shift(torch.arange(sizes.shape[1]).view(shape)):
             tried = alternate(mixing, sizes[:, poor], found[:, source[poor]], variances=variances, steps=_STEPS)
             left = _errors(mixing, sizes[:, poor], tried, variances)
             best = torch.where(left < least, tried, best)
@@ -44,7 +44,7 @@ def _errors(mixing: Tensor, sizes: Tensor, pictures: Tensor, variances: Tensor) 
     return (weights / weights.sum()) @ residuals(mixing, sizes, pictures)
 
 
-def _shifted(index: Tensor) -> Iterator[Tensor]:
+def _shift(index: Tensor) -> Iterator[Tensor]:
     """For every pixel the one next to it, in each direction of the plane and among the channels."""
     for dim in range(3):
         for step in (1, -1):

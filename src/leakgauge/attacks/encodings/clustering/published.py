@@ -13,8 +13,8 @@ from torch.nn.functional import one_hot
 from leakgauge.attacks.encodings.algebra.alternation import residuals
 from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT, flow
-from leakgauge.attacks.encodings.clustering.attack import decoding, knowledge, magnitudes, private_classes
-from leakgauge.attacks.encodings.clustering.clusters import grown
+from leakgauge.attacks.encodings.clustering.attack import decode, knowledge, magnitudes, private_classes
+from leakgauge.attacks.encodings.clustering.clusters import grow_clusters
 from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
@@ -53,12 +53,12 @@ class PublishedRecipe(EncodingAttack):
         labels, sizes = observation.encoded.labels, magnitudes(observation)
         similarity = self.similarity(observation, generator=generator)
         share = max(2, len(labels) * own // count)
-        clusters = grown(similarity, count, share, generator=generator)
+        clusters = grow_clusters(similarity, count, share, generator=generator)
         if not len(clusters):
             clusters = torch.stack([row.topk(min(share, len(row))).indices for row in similarity[:count]])
         classes = _majority(clusters[:, : max(1, share // 5)], labels)
-        coefficients = _assigned(similarity, clusters, classes, labels, own).to(sizes)
-        pictures, trace = self._optimised(coefficients, sizes, generator, progress)
+        coefficients = _assign(similarity, clusters, classes, labels, own).to(sizes)
+        pictures, trace = self._optimise(coefficients, sizes, generator, progress)
         low, high = pictures.amin(dim=1, keepdim=True), pictures.amax(dim=1, keepdim=True)
         images = ((pictures - low) / (high - low).clamp_min(1e-12)).unflatten(1, observation.encoded.images.shape[1:])
         images = images.to(observation.encoded.images)
@@ -67,10 +67,10 @@ class PublishedRecipe(EncodingAttack):
             "private images": len(images),
             "residual": float(residuals(coefficients, sizes, pictures).mean()),
         }
-        found = decoding(observation, images, coefficients)
+        found = decode(observation, images, coefficients)
         return Reconstruction(images, classes, Outcome.STEPS_EXHAUSTED, torch.tensor(trace), facts, found)
 
-    def _optimised(
+    def _optimise(
         self, coefficients: Tensor, sizes: Tensor, generator: Generator, progress: Progress
     ) -> tuple[Tensor, list[float]]:
         shape = (coefficients.shape[1], sizes.shape[1])
@@ -93,7 +93,7 @@ def _majority(core: Tensor, labels: Tensor) -> Tensor:
     return (labels[core] > PRESENT).sum(dim=1).argmax(dim=1)
 
 
-def _assigned(similarity: Tensor, clusters: Tensor, classes: Tensor, labels: Tensor, own: int) -> Tensor:
+def _assign(similarity: Tensor, clusters: Tensor, classes: Tensor, labels: Tensor, own: int) -> Tensor:
     """Coefficients t x n by minimum-cost flow; an image whose class the label does not name costs most."""
     count = len(labels)
     core = one_hot(clusters[:, : max(1, clusters.shape[1] // 2)], count).sum(dim=1).to(similarity)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from leakgauge.attacks.encodings.algebra.alternation import alternate, residuals
 from leakgauge.attacks.encodings.algebra.lift import lift
-from leakgauge.attacks.encodings.clustering.assignment import PRESENT, LabelSimplices, fitted
+from leakgauge.attacks.encodings.clustering.assignment import PRESENT, LabelSimplices, fit_coefficients
 from leakgauge.progress import Progress, Tick
 
 _RIDGE = 1e-4
@@ -47,7 +47,7 @@ def pictures_of(explained: Explained, sizes: Tensor, *, ridge: float = _RIDGE, s
     return alternate(explained.coefficients, sizes, start, variances=explained.variances, steps=steps)
 
 
-def refined(
+def refine(
     start: Tensor, sizes: Tensor, simplices: LabelSimplices, k: int, *, rounds: int, progress: Progress
 ) -> tuple[Explained, list[float]]:
     """Coefficients that explain ``sizes`` t x d, from a first guess, and the mean error of every round.
@@ -63,7 +63,7 @@ def refined(
     for number in range(rounds):
         pictures = pictures_of(state, sizes)
         state = state._replace(errors=residuals(state.coefficients, sizes, pictures).mean(dim=1))
-        state = reassigned(state, pictures, sizes, simplices, k)
+        state = reassign(state, pictures, sizes, simplices, k)
         mean = float(state.errors.mean())
         waited = 0 if not trace or mean < _GAIN * min(trace) else waited + 1
         if not trace or mean < min(trace):
@@ -72,31 +72,31 @@ def refined(
         progress(Tick(number + 1, (number + 1) / rounds, mean))
         if mean < _SOLVED or waited == _PATIENCE:
             break
-        state = reseeded(state, pictures, simplices, k)
+        state = reseed(state, pictures, simplices, k)
     return best, trace
 
 
-def reassigned(state: Explained, pictures: Tensor, sizes: Tensor, simplices: LabelSimplices, k: int) -> Explained:
+def reassign(state: Explained, pictures: Tensor, sizes: Tensor, simplices: LabelSimplices, k: int) -> Explained:
     """Every encoding that is not yet explained, fitted anew; a fit is taken if it leaves less error."""
     rows = (state.errors > 0.1 * state.typical).nonzero().flatten()
     part = LabelSimplices(simplices.classes, simplices.labels[rows])
     seen, coefficients, errors = sizes[rows], state.coefficients[rows], state.errors[rows]
-    for start in (coefficients, lifted_coefficients(pictures, seen)):
-        free = fitted(start, pictures, seen, part)
-        found = fitted(free, pictures, seen, part, support=part.support(free, k), turns=2)
+    for start in (coefficients, lift_coefficients(pictures, seen)):
+        free = fit_coefficients(start, pictures, seen, part)
+        found = fit_coefficients(free, pictures, seen, part, support=part.support(free, k), turns=2)
         left = residuals(found, seen, pictures).mean(dim=1)
         coefficients = torch.where((left < errors)[:, None], found, coefficients)
         errors = torch.minimum(left, errors)
     return Explained(state.coefficients.index_put((rows,), coefficients), state.errors.index_put((rows,), errors))
 
 
-def lifted_coefficients(pictures: Tensor, sizes: Tensor) -> Tensor:
+def lift_coefficients(pictures: Tensor, sizes: Tensor) -> Tensor:
     """Coefficients t x n with |coefficients pictures| = sizes, by the lift: no label, no start."""
     found = lift(pictures.T.contiguous(), sizes.T.square(), ridge=_RIDGE).T
     return found * torch.where(found.sum(dim=1, keepdim=True) < 0, -1.0, 1.0).to(found)
 
 
-def reseeded(state: Explained, pictures: Tensor, simplices: LabelSimplices, k: int) -> Explained:
+def reseed(state: Explained, pictures: Tensor, simplices: LabelSimplices, k: int) -> Explained:
     """Give each image that is lost, one a class at most, the encodings of its class that are explained worst."""
     coefficients = state.coefficients.clone()
     uses = (coefficients > PRESENT).sum(dim=0)

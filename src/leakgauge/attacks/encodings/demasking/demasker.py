@@ -14,7 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import centred, uncentred
 from leakgauge.attacks.encodings.demasking.unet import UNet
-from leakgauge.attacks.encodings.network_training import trained
+from leakgauge.attacks.encodings.network_training import train_network
 from leakgauge.attacks.encodings.synthetic import mixtures
 from leakgauge.attacks.encodings.views import View
 from leakgauge.errors import InvalidCase, InvalidFile
@@ -38,7 +38,7 @@ class Demasker(View):
     facts: dict[str, Any] = field(default_factory=dict)
 
     def encodings(self, images: Tensor) -> Tensor:
-        return torch.cat([self._unmasked(block) for block in images.split(_BLOCK)])
+        return torch.cat([self._unmask(block) for block in images.split(_BLOCK)])
 
     def images(self, images: Tensor) -> Tensor:
         return images
@@ -55,7 +55,7 @@ class Demasker(View):
         facts = {"demasker": json.dumps(self.facts)}
         write_tensors(target, self.network.state_dict(), facts)
 
-    def _unmasked(self, encodings: Tensor) -> Tensor:
+    def _unmask(self, encodings: Tensor) -> Tensor:
         logits = self.logits(encodings)
         signs = torch.tanh(logits / 2) if self.soft else torch.where(logits > 0, 1.0, -1.0)
         return uncentred(centred(encodings).abs() * signs.to(encodings))
@@ -91,7 +91,7 @@ class DemaskerTraining:
             weight = magnitudes / magnitudes.mean()
             return binary_cross_entropy_with_logits(network(magnitudes), (pixels > 0).to(pixels), weight=weight)
 
-        steps = trained(network, loss, self.budget, self.learning_rate, progress)
+        steps = train_network(network, loss, self.budget, self.learning_rate, progress)
         facts = {"channels": channels, "widths": list(self.widths), "k": k, "steps": steps}
         return Demasker(network, facts=facts)
 

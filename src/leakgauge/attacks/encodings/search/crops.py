@@ -34,13 +34,13 @@ class Cropping:
         """One crop of each image."""
         places = self.places
         chosen = torch.randint(len(places), (len(images),), generator=generator).tolist()
-        wide = self._extended(images)
+        wide = self._extend(images)
         size = (images.shape[2], images.shape[3])
         return torch.stack([_cut(wide[row], places[place], size) for row, place in enumerate(chosen)])
 
     def every(self, images: Tensor) -> Iterator[Tensor]:
         """All images at the first place, then all at the second, and so on."""
-        wide = self._extended(images)
+        wide = self._extend(images)
         for place in self.places:
             yield _cut(wide, place, (images.shape[2], images.shape[3]))
 
@@ -50,7 +50,7 @@ class Cropping:
         steps = range(2 * self.margin + 1)
         return [(row, column, flip) for flip in (False, True)[: 1 + self.mirror] for row in steps for column in steps]
 
-    def _extended(self, images: Tensor) -> Tensor:
+    def _extend(self, images: Tensor) -> Tensor:
         if self.margin >= min(images.shape[2:]):
             raise InvalidCase(f"A margin of {self.margin} exceeds images of {tuple(images.shape[2:])}; lower it.")
         return pad(images, (self.margin,) * 4, mode="reflect") if self.margin else images

@@ -50,7 +50,7 @@ class GaussianImages(NamedTuple):
         rows = centred(images).flatten(1)
         return cls(whiten.mean, rows.var(dim=0), torch.cholesky_inverse(whiten.factor.double()).to(rows))
 
-    def signed(self, magnitudes: Tensor, expected: Tensor, scale: Tensor, *, steps: int, trust: float) -> Tensor:
+    def guess_signs(self, magnitudes: Tensor, expected: Tensor, scale: Tensor, *, steps: int, trust: float) -> Tensor:
         """The mean-field estimate of pixels ~ N(expected, scale * C) of which only the magnitudes are known.
 
         Given all others, pixel i is N(m_i, v_i), v_i = scale / P_ii and m_i = z_i - (P (z - expected))_i / P_ii, so its
@@ -128,20 +128,22 @@ class PhaseRetrieval(PublicImageAttack[Retrieval]):
         found = Pursuit(begin, torch.full(begin.shape, _FIRST_SHARE).to(magnitudes))
         atoms = observation.k - observation.private_per_encoding
         for _ in range(self.sweeps):
-            pixels = self._signed(magnitudes, found, observation.k, family, public)
+            pixels = self._guess_signs(magnitudes, found, observation.k, family, public)
             found = pursue(whiten(pixels), rows, atoms=min(atoms, found.indices.shape[1] + 1))
             found = found._replace(coefficients=_shares(found.coefficients))
-        unmasked = uncentred(self._signed(magnitudes, found, observation.k, family, public)).view_as(encodings)
+        unmasked = uncentred(self._guess_signs(magnitudes, found, observation.k, family, public)).view_as(encodings)
         return Retrieval(*found, unmasked, remainder(unmasked, public, found))
 
-    def _signed(self, magnitudes: Tensor, found: Pursuit, k: int, family: GaussianImages, public: Tensor) -> Tensor:
+    def _guess_signs(
+        self, magnitudes: Tensor, found: Pursuit, k: int, family: GaussianImages, public: Tensor
+    ) -> Tensor:
         """The signs that the images found and the family of the others suggest."""
         known = centred(public[found.indices]).flatten(2)
         left = 1 - found.coefficients.sum(dim=1, keepdim=True)
         expected = torch.einsum("qa,qad->qd", found.coefficients, known) + left * family.mean
         # What is left are k - a images in equal shares, as far as one knows.
         scale = left.square() / (k - found.indices.shape[1])
-        return family.signed(magnitudes, expected, scale, steps=self.steps, trust=self.trust)
+        return family.guess_signs(magnitudes, expected, scale, steps=self.steps, trust=self.trust)
 
 
 def _shares(coefficients: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class PublicRemoval(EncodingAttack):
     def __call__(
         self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
-        public, encodings = _mixed_in(observation, self), observation.encoded.images
+        public, encodings = _public_mixed_in(observation, self), observation.encoded.images
         if observation.signed:
             found = self.masked(observation, generator=generator, progress=progress)
             return _reconstruction(observation, found.private, found.indices, found.coefficients, found.unmasked)
@@ -63,7 +63,7 @@ class AlignedRemoval(EncodingAttack):
     def __call__(
         self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
-        public, encodings = _mixed_in(observation, self), observation.encoded.images
+        public, encodings = _public_mixed_in(observation, self), observation.encoded.images
         members = observation.k - observation.private_per_encoding
         statistic = Correlation(Laplacian(), Squares() if observation.signed else AsPublished())
         search = AlignedSearch(statistic, self.cropping, most=members)
@@ -82,7 +82,7 @@ class AlignedRemoval(EncodingAttack):
         return _reconstruction(observation, left, indices, shares, demasked)
 
 
-def _mixed_in(observation: EncodingObservation, who: object) -> Tensor:
+def _public_mixed_in(observation: EncodingObservation, who: object) -> Tensor:
     """The public set, if there is any of it in the encodings."""
     if observation.k == observation.private_per_encoding:
         raise MissingKnowledge("There are no public images to name in these encodings; use the attack `clustering`.")

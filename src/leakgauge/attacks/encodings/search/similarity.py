@@ -13,7 +13,7 @@ from torch.nn.functional import adaptive_avg_pool2d, cross_entropy
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import centred, unit
 from leakgauge.attacks.encodings.knowledge import public_of
-from leakgauge.attacks.encodings.network_training import trained
+from leakgauge.attacks.encodings.network_training import train_network
 from leakgauge.attacks.encodings.search.base import PublicImageAttack
 from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.attacks.encodings.search.ranking import Ranking, Score, without_own
@@ -134,7 +134,7 @@ class SimilarityTraining:
     ) -> LearnedSimilarity:
         with global_stream(generator):
             network = Tower(auxiliary.shape[1], self.widths, self.grid).to(auxiliary)
-        steps = trained(
+        steps = train_network(
             network,
             lambda: self._loss(network, auxiliary, k, generator),
             self.budget,
