@@ -19,6 +19,7 @@ from leakgauge.config import from_mapping
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.report.audit_page import render_audit, write_report
 from leakgauge.report.pictures import data_uri
+from leakgauge.space import Categorical, Continuous, TableSpace
 from leakgauge.types import Outcome
 
 NOISE = "clipping:max_norm=1+gaussian_noise:std=0.01"
@@ -74,7 +75,18 @@ def refused() -> AuditResult:
     return audit_of([record(hits=None, scores={}, pictures=Pictures(), outcome=Outcome.NOT_APPLICABLE, reason="deep")])
 
 
+def rows() -> AuditResult:
+    """More rows than are shown at once, one of which did not come back, under columns that would be markup."""
+    space = TableSpace((Continuous("<b>age</b>", 0, 1), Categorical("a & b", ("<i>", "no"))))
+    truth = space.decode(torch.rand(10, *space.shape, generator=torch.Generator().manual_seed(0)))
+    back = truth.clone()
+    back[3] = torch.nan
+    scores = {"identification": (1.0,) * 10, "cells_right": (1.0,) * 3 + (math.nan,) + (1.0,) * 6}
+    return audit_of([record(hits=10, size=10, scores=scores, pictures=Pictures(truth, back), space=space)])
+
+
 RESULTS = {
+    "rows": rows(),
     "usual": audit({"none": Verdict.LEAKS, "pruning:keep=0.01": Verdict.LEAKS_PARTLY, NOISE: Verdict.NO_LEAK_FOUND}),
     "unjudged": audit({"none": Verdict.NOT_JUDGED}),
     "blind": blind(),
@@ -261,3 +273,12 @@ def test_the_report_is_written_with_the_plan_that_reruns_it(tmp_path: Path) -> N
 def test_an_audit_without_a_plan_leaves_no_plan_behind(tmp_path: Path) -> None:
     blind().write_report(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+
+
+def test_a_row_of_a_table_is_read_column_by_column_and_no_name_of_a_column_is_markup() -> None:
+    text = render_audit(RESULTS["rows"])
+    assert "&lt;b&gt;age&lt;/b&gt;" in text
+    assert "<b>age" not in text
+    assert text.count("nothing recovered") == 1
+    assert "Show the other 2 rows" in text
+    assert "<img" not in text
