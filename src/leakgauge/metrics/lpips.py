@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -25,7 +26,7 @@ _PAIRS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class LPIPS(Metric):
+class LPIPS(Metric, ABC):
     """Learned perceptual distance, version 0.1, 0 for equal images [Zhang et al., 2018].
 
     Sum over five taps of the spatial mean of w · (f - g)², where f and g are the network's features of the two images,

@@ -19,20 +19,20 @@ from leakgauge.report.words import humanise, unrelated
 from leakgauge.space import TableSpace
 
 
-class Cell(NamedTuple):
+class RowCell(NamedTuple):
     """A value in words; ``right`` is None where there is nothing to compare it with."""
 
     text: str
     right: bool | None = None
 
 
-class Line(NamedTuple):
+class RowLine(NamedTuple):
     """A private row, or what came back of it; no cells where nothing did."""
 
     title: str
     detail: str
     verdict: Verdict | None
-    cells: tuple[Cell, ...]
+    cells: tuple[RowCell, ...]
 
 
 class RowTable(NamedTuple):
@@ -40,7 +40,7 @@ class RowTable(NamedTuple):
 
     title: str
     columns: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[RowLine, ...]
 
 
 def row_tables(result: AuditResult) -> list[RowTable]:
@@ -93,10 +93,10 @@ def _line(
     row: Tensor | None,
     truth: Tensor | None = None,
     verdict: Verdict | None = None,
-) -> Line:
+) -> RowLine:
     if row is None:
-        return Line(title, detail, verdict, ())
+        return RowLine(title, detail, verdict, ())
     right = None if truth is None else CellsRight().cells(space, truth[None], row[None])[0].tolist()
     texts = [text for _, text in space.render(row)]
-    cells = (Cell(text, None if right is None else right[index]) for index, text in enumerate(texts))
-    return Line(title, detail, verdict, tuple(cells))
+    cells = (RowCell(text, None if right is None else right[index]) for index, text in enumerate(texts))
+    return RowLine(title, detail, verdict, tuple(cells))
