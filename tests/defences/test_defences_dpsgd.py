@@ -16,7 +16,7 @@ from leakgauge.defences import DPSGD, Clipping, NoDefence, epsilon
 from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP, Compact, ConvNet, build
 from leakgauge.protocol import FedAvg, FedSGD, learner_and_state
-from leakgauge.protocol.private import Private, clipped_mean, per_example_gradients
+from leakgauge.protocol.private import Private, mean_of_clipped, per_example_gradients
 from leakgauge.randomness import seeded
 
 SHAPE = (3, 9, 9)
@@ -54,7 +54,7 @@ def test_each_gradient_is_that_of_one_example(module, examples):
 def test_a_batch_too_large_to_hold_is_taken_in_parts(module, examples):
     batch = examples(21, SHAPE, dtype=torch.float64)
     learner, state = learner_and_state(module)
-    whole = clipped_mean(per_example_gradients(learner, state, batch), 0.5)
+    whole = mean_of_clipped(per_example_gradients(learner, state, batch), 0.5)
     for name, tensor in sent(module, batch, DPSGD(0.5, 0.0)).items():
         torch.testing.assert_close(tensor, whole[name])
 
@@ -72,13 +72,13 @@ def test_no_example_moves_the_mean_by_more_than_its_share(seed, count, norm):
     generator = seeded(seed)
     gradients = {"a": torch.randn(count, 3, 2, generator=generator).double(), "b": torch.randn(count, 4).double()}
     without = tree.map_tensors(lambda stack: stack.index_fill(0, torch.tensor(0), 0.0), gradients)
-    moved = tree.norm(tree.sub(clipped_mean(gradients, norm), clipped_mean(without, norm)))
+    moved = tree.norm(tree.sub(mean_of_clipped(gradients, norm), mean_of_clipped(without, norm)))
     assert float(moved) <= norm / count * (1 + 1e-9)
 
 
 def test_an_example_without_gradient_has_a_finite_derivative():
     leaf = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
-    clipped_mean({"a": leaf}, 1.0)["a"].sum().backward()
+    mean_of_clipped({"a": leaf}, 1.0)["a"].sum().backward()
     assert leaf.grad.tolist() == [[0.5] * 3] * 2
 
 
@@ -99,7 +99,7 @@ def test_every_local_step_is_private(module, examples):
     params = dict(state.params)
     for rows in (slice(0, 2), slice(2, 4)):
         at = type(state)(params, state.buffers)
-        params = tree.add(params, clipped_mean(per_example_gradients(learner, at, batch[rows]), 0.1), scale=-0.5)
+        params = tree.add(params, mean_of_clipped(per_example_gradients(learner, at, batch[rows]), 0.1), scale=-0.5)
     for name, tensor in sent(module, batch, DPSGD(0.1, 0.0), FedAvg(1, 2, 0.5)).items():
         torch.testing.assert_close(tensor, state.params[name] - params[name])
 

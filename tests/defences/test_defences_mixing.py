@@ -16,7 +16,7 @@ from leakgauge.errors import InvalidCase
 from leakgauge.files import write_tensors
 from leakgauge.models import Compact, ConvNet, build
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD, Transformed, learner_and_state
-from leakgauge.protocol.encoding import Encoding, stacked
+from leakgauge.protocol.encoding import Encoding, stack_mixings
 from leakgauge.protocol.facts import Subject
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
@@ -237,7 +237,7 @@ def test_clients_behind_an_aggregate_mix_their_own_images(examples):
     found = client.encode(learner, state, batch, generator=seeded(0))
     torch.testing.assert_close(found.batch.inputs, found.mixing.mix(batch.inputs))
     assert (found.mixing.indices // 2).tolist() == [[c, c] for c in (0, 0, 1, 1, 2, 2)]
-    assert stacked([found.mixing, found.mixing]).matrix(6).shape == (12, 6)
+    assert stack_mixings([found.mixing, found.mixing]).matrix(6).shape == (12, 6)
 
 
 def test_a_mixing_client_is_a_transformed_client():

@@ -55,8 +55,3 @@ def test_a_layer_can_be_named_and_must_exist(examples, attacked):
     assert {name for name in plain if not torch.equal(plain[name], sent[name])} == {f"{hidden}.weight"}
     with pytest.raises(InvalidCase, match=rf"^Soteria\(layer='body'\) names no trainable linear layer .*{hidden}"):
         attacked(module, batch, defence=Soteria("body"))
-
-
-def test_without_the_batch_the_defence_says_what_is_missing():
-    with pytest.raises(NotImplementedError, match="depend on what the client trained on"):
-        Soteria().transform({}, generator=torch.Generator())

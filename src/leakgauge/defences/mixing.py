@@ -68,10 +68,6 @@ class Mixer(UpdateTransform):
         classes = learner.num_classes(state, probe_of(batch.inputs))
         return self.mix(batch, classes=classes, generator=generator)
 
-    def transform(self, params: ParamTree, *, generator: Generator) -> ParamTree:
-        del generator
-        return params
-
     def anticipate(self, params: ParamTree, *, observed: ParamTree) -> ParamTree:
         del observed
         return params

@@ -33,9 +33,6 @@ class Soteria(UpdateTransform):
         if not 0 <= self.percentile <= 100:
             raise InvalidCase(f"Soteria(percentile=...) must lie in [0, 100], got {self.percentile}; correct it.")
 
-    def transform(self, params: ParamTree, *, generator: Generator) -> ParamTree:
-        raise NotImplementedError("the columns depend on what the client trained on; the client calls apply")
-
     def apply(
         self, params: ParamTree, *, learner: Learner, state: ModelState, batch: Batch, generator: Generator
     ) -> ParamTree:

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.encoding import Encoding, stacked
+from leakgauge.protocol.encoding import Encoding, stack_mixings
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import Wrapped
 from leakgauge.types import Batch, ModelState, ParamTree
@@ -48,7 +48,7 @@ class Aggregated(Wrapped):
             for client, encoding in enumerate(encodings)
             if encoding.mixing is not None
         ]
-        return Encoding(together, stacked(mixings) if mixings else None)
+        return Encoding(together, stack_mixings(mixings) if mixings else None)
 
     def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
         return _mean([self.inner.run(learner, state, part, generator=generator) for part in self.parts(batch)])

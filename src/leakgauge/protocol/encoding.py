@@ -71,7 +71,7 @@ class Encoding(NamedTuple):
         return Encoding(later.batch, self.mixing.then(later.mixing))
 
 
-def stacked(mixings: list[Mixing]) -> Mixing:
+def stack_mixings(mixings: list[Mixing]) -> Mixing:
     """Several rounds' mixings of the same private images, one below the other."""
     return Mixing(
         torch.cat([mixing.coefficients for mixing in mixings]),

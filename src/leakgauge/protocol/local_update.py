@@ -174,9 +174,10 @@ class UpdateTransform(ABC):
         del learner, state, generator
         return Encoding(batch)
 
-    @abstractmethod
     def transform(self, params: ParamTree, *, generator: Generator) -> ParamTree:
-        """What the client does to its update before it leaves."""
+        """What the client does to its update before it leaves; nothing, for a defence that acts on the batch."""
+        del generator
+        return params
 
     def apply(
         self, params: ParamTree, *, learner: Learner, state: ModelState, batch: Batch, generator: Generator

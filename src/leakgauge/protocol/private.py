@@ -33,13 +33,15 @@ class Private(Wrapped):
         return Departure.GAUSSIAN if self.noise_multiplier else Departure.NONE
 
     def expected(self, learner: Learner, state: ModelState, batch: Batch, *, observed: ParamTree) -> ParamTree:
-        return self.inner.expected(replace(learner, gradient_rule=self._clipped), state, batch, observed=observed)
+        return self.inner.expected(
+            replace(learner, gradient_rule=self._clipped_gradient), state, batch, observed=observed
+        )
 
     def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
         scale = self.noise_multiplier * self.max_grad_norm
 
         def noisy(learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
-            mean = self._clipped(learner, state, batch)
+            mean = self._clipped_gradient(learner, state, batch)
             if not scale:
                 return mean
             return tree.map_tensors(
@@ -51,9 +53,9 @@ class Private(Wrapped):
 
         return self.inner.run(replace(learner, gradient_rule=noisy), state, batch, generator=generator)
 
-    def _clipped(self, learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
+    def _clipped_gradient(self, learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
         parts = [batch[slice(start, start + _TOGETHER)] for start in range(0, len(batch), _TOGETHER)]
-        means = [clipped_mean(per_example_gradients(learner, state, part), self.max_grad_norm) for part in parts]
+        means = [mean_of_clipped(per_example_gradients(learner, state, part), self.max_grad_norm) for part in parts]
         return {
             name: torch.stack([mean[name] * (len(part) / len(batch)) for mean, part in zip(means, parts)]).sum(dim=0)
             for name in means[0]
@@ -75,7 +77,7 @@ def per_example_gradients(learner: Learner, state: ModelState, batch: Batch) -> 
     return each(dict(state.params), batch.inputs, batch.labels)
 
 
-def clipped_mean(gradients: ParamTree, max_norm: float) -> dict[str, Tensor]:
+def mean_of_clipped(gradients: ParamTree, max_norm: float) -> dict[str, Tensor]:
     """The mean over the first axis of g_i * min(1, max_norm / |g_i|), |g_i| over all tensors of example i."""
     squares = torch.stack([tensor.flatten(1).square().sum(dim=1) for tensor in gradients.values()]).sum(dim=0)
     # Clamped before the root, whose slope at zero is infinite.

@@ -16,7 +16,7 @@ from leakgauge.metrics import Kind
 from leakgauge.protocol.learner import Mode
 from leakgauge.training import Training, TrainingPlan, default_steps
 
-DEFAULT_DEFENCES = (
+COMPARED_DEFENCES = (
     "none",
     "clipping:max_norm=1",
     "pruning:keep=0.3",
@@ -55,7 +55,7 @@ class TradeoffPlan:
     state: str | None = None
     train_steps: int | None = None
     mode: Mode = "train"
-    defences: tuple[str, ...] = DEFAULT_DEFENCES
+    defences: tuple[str, ...] = COMPARED_DEFENCES
     attacks: tuple[str, ...] = ("adaptive",)
     batch_sizes: tuple[int, ...] = (1, 4)
     images: int = 8

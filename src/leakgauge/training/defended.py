@@ -18,7 +18,7 @@ from leakgauge.randomness import seeded
 from leakgauge.schedules import ConstantRate, Schedule
 from leakgauge.training.disguises import Disguise, Drawn, Undisguised
 from leakgauge.training.recipes import steps_per_epoch
-from leakgauge.training.running_statistics import moved_statistics, values_per_example
+from leakgauge.training.running_statistics import move_statistics, values_per_example
 from leakgauge.training.train import Training
 from leakgauge.types import Batch, ModelState, ParamTree
 
@@ -102,11 +102,11 @@ class DefendedTraining(Resumable):
         timed = now.step > 0 and now.step % every == 0
         seconds, batch = now.seconds, self.batch(now.step)
         if timed and len(seconds) % 2:  # in turns, so that neither always finds the caches warm
-            plain = self._timed(self._plain, batch)[1]
-            (state, velocity), defended = self._timed(self._defended, batch)
+            plain = self._time_step(self._plain, batch)[1]
+            (state, velocity), defended = self._time_step(self._defended, batch)
         else:
-            (state, velocity), defended = self._timed(self._defended, batch)
-            plain = self._timed(self._plain, batch)[1] if timed else 0.0
+            (state, velocity), defended = self._time_step(self._defended, batch)
+            plain = self._time_step(self._plain, batch)[1] if timed else 0.0
         self._now = _Now(
             now.step + 1,
             state,
@@ -159,18 +159,18 @@ class DefendedTraining(Resumable):
             bool(snapshot["training.diverged"]),
         )
 
-    def _timed(self, local_update: LocalUpdate, batch: Batch) -> tuple[tuple[ModelState, ParamTree], float]:
+    def _time_step(self, local_update: LocalUpdate, batch: Batch) -> tuple[tuple[ModelState, ParamTree], float]:
         began = time.perf_counter()
-        moved = self._moved(local_update, batch)
+        moved = self._move(local_update, batch)
         return moved, time.perf_counter() - began
 
-    def _moved(self, local_update: LocalUpdate, batch: Batch) -> tuple[ModelState, ParamTree]:
+    def _move(self, local_update: LocalUpdate, batch: Batch) -> tuple[ModelState, ParamTree]:
         """State and velocity after the next step, by a local update."""
         now = self._now
         update = local_update(self.learner, now.state, batch, generator=seeded(self.seed, "client", now.step))
         velocity = tree.add(update.params, now.velocity, scale=self.training.momentum)
         rate = self.training.learning_rate * self.schedule(now.step / self.training.steps)
-        buffers = moved_statistics(
+        buffers = move_statistics(
             self.learner, now.state.buffers, update.batch_statistics, examples=len(batch), values=self._values
         )
         return ModelState(tree.add(now.state.params, velocity, scale=-rate), buffers), velocity

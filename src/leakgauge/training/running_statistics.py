@@ -15,7 +15,7 @@ def values_per_example(learner: Learner, state: ModelState, probe: Tensor) -> di
     return {name: value.numel() // (value.shape[0] * value.shape[1]) for name, value in inputs.items()}
 
 
-def moved_statistics(
+def move_statistics(
     learner: Learner, buffers: ParamTree, statistics: BatchStatistics | None, *, examples: int, values: dict[str, int]
 ) -> dict[str, Tensor]:
     """The buffers after one batch: r <- (1 - m) r + m s, with the unbiased variance; m = 1 / t if a layer has none.

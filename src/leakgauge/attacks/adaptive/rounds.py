@@ -12,7 +12,7 @@ from torch import Tensor
 from leakgauge.attacks.adaptive.decoding import decode
 from leakgauge.attacks.base import Stepper, StepperAround
 from leakgauge.errors import InvalidCase, MissingKnowledge
-from leakgauge.protocol.encoding import CENTRE, stacked
+from leakgauge.protocol.encoding import CENTRE, stack_mixings
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.types import Batch, Reconstruction
 
@@ -36,7 +36,7 @@ def decode_rounds(found: Sequence[Reconstruction], observations: Sequence[Update
     labels = _needed(first.labels, "labels")
     if not pairs:
         return replace(found[0], labels=labels)
-    mixing = stacked([_needed(seen.mixing, "mixing") for _, seen in pairs])
+    mixing = stack_mixings([_needed(seen.mixing, "mixing") for _, seen in pairs])
     encodings = torch.cat([one.inputs for one, _ in pairs if one.inputs is not None])
     images = decode(encodings, mixing, mixing.images(count))[:count].clamp(0, 1)
     if mixing.signed:

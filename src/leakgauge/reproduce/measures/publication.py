@@ -13,7 +13,7 @@ from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import Scheme, encrypt
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
-from leakgauge.protocol.encoding import Mixing, stacked
+from leakgauge.protocol.encoding import Mixing, stack_mixings
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.measures.pools import Pools
 from leakgauge.types import Batch
@@ -89,4 +89,4 @@ def publish(
         public=pools.public if scheme.public_per_encoding else None,
         auxiliary=pools.auxiliary,
     )
-    return Publication(observation, private, stacked(mixings))
+    return Publication(observation, private, stack_mixings(mixings))
