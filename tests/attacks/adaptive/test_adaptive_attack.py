@@ -54,7 +54,7 @@ from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.models import MLP, Compact, ConvNet, build
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD, Transformed
 from leakgauge.protocol.aggregation import Aggregated
-from leakgauge.protocol.encoding import Mixing, stacked
+from leakgauge.protocol.encoding import Mixing, stack_mixings
 from leakgauge.protocol.private import Private
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction
@@ -330,7 +330,7 @@ def encoded(mixer, images: Tensor, rounds: int, seed: int = 0):
     generator = seeded(seed, "rounds")
     batch = Batch(images, torch.arange(len(images)) % 4)
     found = [mixer.mix(batch, classes=4, generator=generator) for _ in range(rounds)]
-    return torch.cat([one.batch.inputs for one in found]), stacked([one.mixing for one in found])
+    return torch.cat([one.batch.inputs for one in found]), stack_mixings([one.mixing for one in found])
 
 
 @settings(deadline=None, max_examples=25)
