@@ -2,7 +2,8 @@
 
 Conventions stated once, here:
 
-* images are pixels in [0, 1], shaped ``n c h w``; models normalise inside;
+* inputs are members of a space (see ``space``) in its own units, images being pixels in [0, 1] shaped ``n c h w``;
+  models normalise inside;
 * an update is a *pseudo-gradient*: the gradient itself (FedSGD) or ``parameters before - parameters after`` (FedAvg),
   so a sign rule that holds for gradients holds for both;
 * missing is ``None`` or NaN, never zero.
@@ -28,9 +29,9 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Batch:
-    """Private examples: ``images`` n c h w in [0, 1]; ``labels`` n (classes) or n k (class probabilities).
+    """Private examples: ``inputs``, n of what the model takes; ``labels`` n (classes) or n k (class probabilities).
 
-    ``others`` are further examples of the same client, for an encoding that mixes more images than the batch has.
+    ``others`` are further examples of the same client, for an encoding that mixes more inputs than the batch has.
     """
 
     inputs: Tensor
@@ -40,13 +41,13 @@ class Batch:
     def __post_init__(self) -> None:
         if self.inputs.ndim < 2 or self.labels.ndim < 1:
             raise InvalidCase(
-                f"A batch needs images n c h w and labels n, got shapes {tuple(self.inputs.shape)} and "
+                f"A batch needs n inputs and n labels, got shapes {tuple(self.inputs.shape)} and "
                 f"{tuple(self.labels.shape)}; add the batch dimension."
             )
         if self.inputs.shape[0] != self.labels.shape[0]:
             raise InvalidCase(
-                f"The batch has {self.inputs.shape[0]} images but {self.labels.shape[0]} labels; "
-                "pass one label per image."
+                f"The batch has {self.inputs.shape[0]} inputs but {self.labels.shape[0]} labels; "
+                "pass one label per input."
             )
 
     def __len__(self) -> int:

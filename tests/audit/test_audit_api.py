@@ -213,7 +213,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "one tensor": ({"batch": (IMAGES,)}, "pair of tensors"),
     "lists": ({"batch": (IMAGES.tolist(), LABELS.tolist())}, "pair of tensors"),
     "no batch dimension": ({"batch": (IMAGES[0], LABELS)}, "n c h w"),
-    "two labels for one image": ({"batch": (IMAGES, torch.tensor([1, 2]))}, "1 images but 2 labels"),
+    "two labels for one image": ({"batch": (IMAGES, torch.tensor([1, 2]))}, "1 inputs but 2 labels"),
     "normalised pixels": ({"batch": (IMAGES * 4 - 2, LABELS)}, r"lie in \[0, 1\].*undo the normalisation"),
     "bytes as pixels": ({"batch": ((IMAGES * 255).round(), LABELS)}, r"lie in \[0, 1\]"),
     "NaN pixels": ({"batch": (IMAGES * torch.nan, LABELS)}, r"lie in \[0, 1\]"),

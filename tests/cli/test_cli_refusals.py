@@ -199,12 +199,12 @@ MODELS = {
         "from torch import nn\nclass build(nn.Linear):\n    def __init__(self):\n        super().__init__(64, 10)\n"
         "    def forward(self, x):\n        return (super().forward(x.flatten(1)),)",
         "{}:build",
-        ("one row of class scores per image",),
+        ("one row of class scores per input",),
     ),
     "returns a score per pixel": (
         "from torch import nn\ndef build():\n    return nn.Conv2d(1, 10, (8, 1), padding=(0, 1))",
         "{}:build",
-        ("one row of class scores per image",),
+        ("one row of class scores per input",),
     ),
     "computes in double precision": (
         "from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()",

@@ -97,7 +97,7 @@ def test_splits_of_different_shape_are_refused() -> None:
 
 
 def test_highlights_beyond_the_test_split_are_refused() -> None:
-    with pytest.raises(InvalidCase, match=r"highlights \(0, 1\) of 'toy' reach beyond its 1 test images"):
+    with pytest.raises(InvalidCase, match=r"highlights \(0, 1\) of 'toy' reach beyond its 1 test inputs"):
         Dataset("toy", train=batch([]), test=batch([0]), class_names=("a",), highlights=(0, 1))
 
 

@@ -32,7 +32,7 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:
             raise InvalidCase(
-                f"The train and test images of {self.name!r} have shapes {tuple(self.train.inputs.shape[1:])} and "
+                f"The train and test inputs of {self.name!r} have shapes {tuple(self.train.inputs.shape[1:])} and "
                 f"{tuple(self.test.inputs.shape[1:])}; bring them to one shape."
             )
         if self.space is None:
@@ -40,12 +40,12 @@ class Dataset:
         labels = torch.cat((self.train.labels, self.test.labels))
         if labels.ndim != 1 or bool(((labels < 0) | (labels >= self.num_classes)).any()):
             raise InvalidCase(
-                f"The labels of {self.name!r} must be class numbers from 0 to {self.num_classes - 1}, one per image; "
+                f"The labels of {self.name!r} must be class numbers from 0 to {self.num_classes - 1}, one per input; "
                 "renumber them or name every class."
             )
         if not all(0 <= index < len(self.test) for index in self.highlights):
             raise InvalidCase(
-                f"The highlights {self.highlights} of {self.name!r} reach beyond its {len(self.test)} test images; "
+                f"The highlights {self.highlights} of {self.name!r} reach beyond its {len(self.test)} test inputs; "
                 "give indices into the test split."
             )
 

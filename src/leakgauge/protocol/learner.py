@@ -72,12 +72,12 @@ class Learner:
     dropout: bool = True
     tampering: Tampering | None = None
 
-    def logits(self, params: ParamTree, buffers: ParamTree, images: Tensor) -> Tensor:
+    def logits(self, params: ParamTree, buffers: ParamTree, inputs: Tensor) -> Tensor:
         if self.mode == "train":
             # A user's own layer may write to its buffers; it gets copies, so that the state stays as it was sent.
             buffers = {name: buffer.clone() for name, buffer in buffers.items()}
         with nullcontext() if self.dropout or self.mode == "eval" else _NothingDropped():
-            return functional_call(self.module, {**params, **buffers}, (images,))
+            return functional_call(self.module, {**params, **buffers}, (inputs,))
 
     def objective(self, params: ParamTree, buffers: ParamTree, batch: Batch) -> Tensor:
         return self.loss(self.logits(params, buffers, batch.inputs), batch.labels)
@@ -103,8 +103,8 @@ class Learner:
     def batch_norm_layers(self) -> tuple[str, ...]:
         return tuple(name for name, layer in self.module.named_modules() if _tracks_statistics(layer))
 
-    def batch_statistics(self, state: ModelState, images: Tensor) -> BatchStatistics:
-        """Mean and variance of the input of each BatchNorm layer, differentiable in ``images``."""
+    def batch_statistics(self, state: ModelState, inputs: Tensor) -> BatchStatistics:
+        """Mean and variance of the input of each BatchNorm layer, differentiable in ``inputs``."""
         means: dict[str, Tensor] = {}
         variances: dict[str, Tensor] = {}
         names = self.batch_norm_layers()
@@ -117,14 +117,14 @@ class Learner:
                 variances[name] = value.var(axes, unbiased=False)
 
         with _observing(self.module, nn.Module, note):
-            self.logits(state.params, state.buffers, images)
+            self.logits(state.params, state.buffers, inputs)
         return BatchStatistics(means, variances)
 
-    def layer_inputs(self, state: ModelState, images: Tensor, layer_type: type[nn.Module]) -> dict[str, Tensor]:
+    def layer_inputs(self, state: ModelState, inputs: Tensor, layer_type: type[nn.Module]) -> dict[str, Tensor]:
         """What flows into each layer of one type, in the order of execution."""
         seen: dict[str, Tensor] = {}
         with _observing(self.module, layer_type, lambda name, value, _: seen.__setitem__(name, value)):
-            self.logits(state.params, state.buffers, images)
+            self.logits(state.params, state.buffers, inputs)
         return seen
 
     def classifier(self, state: ModelState, probe: Tensor) -> str:
@@ -147,7 +147,7 @@ class Learner:
         if not isinstance(scores, Tensor) or scores.ndim != 2:
             found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
             raise InvalidCase(
-                f"The model returned {found} instead of one row of class scores per image; wrap it in one that does."
+                f"The model returned {found} instead of one row of class scores per input; wrap it in one that does."
             )
         return scores.shape[1]
 
