@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -108,7 +108,7 @@ class MixUp(Mixer):
 
 
 @dataclass(frozen=True)
-class MaskedMixer(Mixer):
+class MaskedMixer(Mixer, ABC):
     """Mixtures of which each pixel is reflected at the centre with the chance ``flip``; at 0 this is MixUp.
 
     Pixels lie in [0, 1] and their sign is taken around the centre, so a flipped pixel is 1 - x and encodings are
