@@ -86,7 +86,7 @@ def prepare_encodings(audit: EncodingAudit) -> PreparedAudit:
     )
     cases = [case]
     if audit.secret is not None:
-        private, secret = read_secret(Path(audit.secret))
+        private, secret = read_secret(Path(audit.secret), seen.encoded)
         crowd = _crowd(seen) if audit.decoys is None else read_images(Path(audit.decoys))
         pool = read_published(Path(audit.source), build(SCHEMES, audit.scheme, kind="scheme")).public
         cases = _cases_with_truth(case, attack, seen, private, secret, crowd, pool)

@@ -115,11 +115,13 @@ def read_published(source: Path, scheme: Scheme) -> EncodingObservation:
     return EncodingObservation(encoded, scheme.k, scheme.private_per_encoding, scheme.signed)
 
 
-def read_secret(folder: Path) -> tuple[Batch, Secret]:
-    """The private images of a challenge, and the key that they were encrypted by."""
-    tensors, _ = read_tensors(folder / SECRET)
+def read_secret(folder: Path, of: EncodedSet | None = None) -> tuple[Batch, Secret]:
+    """The private images of a challenge, and the key that they were encrypted by; ``of`` must be what it published."""
+    tensors, facts = read_tensors(folder / SECRET)
     if not {"images", "labels", "coefficients", "indices", "flipped"} <= set(tensors):
         raise InvalidFile(f"{folder / SECRET} is no secret of a challenge; make the challenge again.")
+    if of is not None and facts.get("digest") != digest(of):
+        raise InvalidCase(f"{folder / SECRET} is the secret of other encodings; name that of these with --secret.")
     flipped = tensors["flipped"].bool()
     mixing = Mixing(tensors["coefficients"], tensors["indices"], bool(flipped.any()))
     return Batch(tensors["images"], tensors["labels"]), Secret(mixing, flipped)
