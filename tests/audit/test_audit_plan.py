@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from audit_support import *  # noqa: F403
@@ -110,12 +108,6 @@ def test_another_seed_draws_other_victims_and_another_model() -> None:
     assert not torch.equal(weight(one), weight(other))
 
 
-def test_training_reports_every_step() -> None:
-    steps: list[int] = []
-    prepare(replace(SMALL, train_steps=3), lambda tick: steps.append(tick.step))
-    assert steps == [1, 2, 3]
-
-
 def test_steps_replace_the_steps_of_each_attack_that_has_some() -> None:
     assert build_attack("quasi_newton", Budget(steps=7)).budget == Budget(steps=7)
     assert build_attack("quasi_newton:steps=5", None).budget == Budget(steps=5)
@@ -155,37 +147,6 @@ def test_a_plan_that_makes_no_sense_is_refused(changes: dict[str, Any], message:
 def test_a_plan_that_cannot_be_carried_out_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidCase, match=message):
         prepare(replace(SMALL, **changes))
-
-
-@pytest.mark.parametrize("train_steps", [0, 2])
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("nn.Sequential(nn.Flatten(), nn.Linear(64, 3))", "3 outputs but 'digits' has 10 classes"),
-        ("nn.Sequential(nn.Flatten(), nn.Linear(65, 10))", "cannot take images of 1 x 8 x 8"),
-    ],
-    ids=["too few outputs", "another image size"],
-)
-def test_a_model_is_checked_against_the_data_before_it_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str, train_steps: int
-) -> None:
-    name = f"unfit_{train_steps}_{len(source)}_{source[-4]}"
-    (tmp_path / f"{name}.py").write_text(f"from torch import nn\n\n\ndef build():\n    return {source}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InvalidCase, match=message):
-        prepare(replace(SMALL, model=f"{name}:build", train_steps=train_steps))
-
-
-def test_a_dataset_without_training_images_leaves_the_model_untrained(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    # One image per class: the first of each class is test, so nothing is left to train on.
-    np.savez(tmp_path / "few.npz", images=rng.random((9, 8, 8)), labels=np.arange(9))
-    plan = replace(
-        SMALL, dataset="npz:file='few.npz'", data_root=str(tmp_path), train_steps=None, batch_size=1, rounds=1
-    )
-    assert len(prepare(plan).cases) == 4
-    with pytest.raises(InvalidCase, match=r"no training data.*train_steps=0"):
-        prepare(replace(plan, train_steps=1))
 
 
 def test_the_crowd_is_of_the_victims_classes_while_there_are_enough() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import inverting_gradients
 from leakgauge.audit.executors import in_process
-from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP
 from leakgauge.reproduce import TABLES, Options, Row, Table, prepare, reproduce, run, victims
 from leakgauge.reproduce.measures.updates import Setting
@@ -244,15 +243,6 @@ def test_rows_share_trained_weights_and_seeds_do_not(options: Options) -> None:
     result = reproduce(images_of(TRAINED), replace(options, seed=1))
     assert len(list((options.out / "models").iterdir())) == 2
     assert 0 <= (result.rows[0].found.facts["training"]["accuracy"] or 0) <= 1
-
-
-def test_damaged_weights_are_refused_and_named(options: Options) -> None:
-    reproduce(images_of(TRAINED), options)
-    (path,) = (options.out / "models").iterdir()
-    path.write_bytes(b"no weights")
-    shutil.rmtree(options.out / "rows")
-    with pytest.raises(InvalidFile, match=f"{path.name} are damaged; delete the file"):
-        reproduce(images_of(TRAINED), options)
 
 
 def test_every_scale_and_option_has_a_file_of_its_own_and_a_command_that_reruns_it() -> None:

@@ -79,27 +79,6 @@ def test_a_training_that_is_interrupted_goes_on_and_ends_with_the_same_bits(
     assert again.to_dict() == resumed.to_dict()
 
 
-def test_checkpoints_are_written_on_the_way(dataset: Dataset, tmp_path: Path) -> None:
-    prepared = prepare_training(plan(), dataset)
-    seen: list[int] = []
-
-    def progress(tick: Tick) -> None:
-        path = checkpoint(prepared, tmp_path)
-        seen.append(int(load_file(path)["training.step"]) if path.exists() else 0)
-
-    run_training(prepared, tmp_path, progress, checkpoint_every=0.0)
-    assert seen == list(range(1, 21))
-    assert [path.name for path in (tmp_path / "trainings").iterdir()] == [f"{prepared.key}.safetensors"]
-
-
-def test_a_damaged_checkpoint_costs_the_work_but_not_the_training(dataset: Dataset, tmp_path: Path) -> None:
-    prepared = prepare_training(plan(), dataset)
-    path = checkpoint(prepared, tmp_path)
-    path.parent.mkdir()
-    path.write_bytes(b"nonsense")
-    assert run_training(prepared, tmp_path).steps == 20
-
-
 @pytest.mark.parametrize(
     "change",
     [
