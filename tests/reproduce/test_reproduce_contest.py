@@ -16,7 +16,7 @@ from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.data import Cifar10
 from leakgauge.models import MLP
 from leakgauge.reproduce import TABLES, Options, Row, Setting, Table, reproduce
-from leakgauge.reproduce.contest import Contest, Difference
+from leakgauge.reproduce.contest import Contest, Lead
 
 CONTEST = Contest("new", "rival", ("new", "newer"), ("old", "older"), "old", {"psnr": 0.5, "ssim": 0.02})
 ARMS = {f"{cell}: {arm}": (cell, arm) for cell in "ab" for arm in ("new", "newer", "old", "older")}
@@ -44,9 +44,9 @@ def verdict(**cells: dict[str, list[float]]) -> dict[str, Any]:
 
 @given(SCORES, SCORES, st.floats(0, 5))
 def test_of_two_at_most_one_is_ahead(one: list[float], other: list[float], least: float) -> None:
-    ahead = [Difference.of(one, other).ahead(least), Difference.of(other, one).ahead(least)]
+    ahead = [Lead.of(one, other).ahead(least), Lead.of(other, one).ahead(least)]
     assert sum(ahead) <= 1
-    assert not Difference.of(one, one).ahead(least)
+    assert not Lead.of(one, one).ahead(least)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_of_two_at_most_one_is_ahead(one: list[float], other: list[float], least
     ],
 )
 def test_ahead_means_every_update_and_more_than_the_least(one: list[float], ahead: bool) -> None:
-    assert Difference.of(one, [0.0] * len(one)).ahead(0.5) is ahead
+    assert Lead.of(one, [0.0] * len(one)).ahead(0.5) is ahead
 
 
 def test_the_leader_of_a_cell_comes_with_the_next_and_their_difference() -> None:

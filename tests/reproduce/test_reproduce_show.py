@@ -19,9 +19,10 @@ from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.recipes import inverting_gradients
 from leakgauge.audit.executors import in_process
 from leakgauge.models import MLP, Compact
+from leakgauge.report.progress import work_progress
 from leakgauge.reproduce import TABLES, Options, Table, prepare, reproduce, victims
 from leakgauge.reproduce.measures.updates import Setting, brief
-from leakgauge.reproduce.show import grid, watching, write_sheet
+from leakgauge.reproduce.show import grid, write_sheet
 from leakgauge.training import Training
 
 with warnings.catch_warnings():
@@ -109,10 +110,11 @@ def test_a_row_without_reconstructions_is_not_measured_and_not_drawn(options: Op
 def test_the_bar_goes_from_piece_to_piece(options: Options) -> None:
     plan = prepare(table_of(Counting(1), Counting(2)), options)
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with watching(console, plan.pieces) as watch:
+    with work_progress(console, plan.pieces) as watch:
         reproduce(plan, watch=watch)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "2 of 2: counting" in shown
+    assert "done" in shown
+    assert "100%" in shown
 
 
 # The command line

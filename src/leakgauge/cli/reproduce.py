@@ -27,10 +27,11 @@ def reproduce(
     as_json: JsonFlag = False,
 ) -> None:
     """Run a table or figure of a paper and print the published numbers beside ours."""
+    from leakgauge.report.progress import work_progress
     from leakgauge.reproduce.registry import TABLES, named_table
     from leakgauge.reproduce.run import Options, prepare
     from leakgauge.reproduce.run import reproduce as run
-    from leakgauge.reproduce.show import grid, watching, write_sheet
+    from leakgauge.reproduce.show import grid, write_sheet
 
     if table is None:
         rows = [{"experiment": one.name, "what": one.title} for one in TABLES.values()]
@@ -39,7 +40,7 @@ def reproduce(
     folder = None if weights is None else Path(weights)
     options = Options(scale, data_root, out, images, seconds, seed or 0, device, folder)  # type: ignore[arg-type]
     prepared = prepare(named_table(table), options)
-    with watching(stderr(), prepared.pieces) as watch:
+    with work_progress(stderr(), prepared.pieces) as watch:
         result = run(prepared, watch=watch)
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict(), allow_nan=False) + "\n")

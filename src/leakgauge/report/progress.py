@@ -72,8 +72,8 @@ class Forecast:
 
     def start(self, index: int, now: float, slot: int = 0) -> Pace:
         """The next case begins, so the one before it is over."""
-        if slot in self._running:
-            before, pace = self._running[slot]
+        before, pace = self._running.get(slot, (index, Pace(now)))
+        if before != index:  # a case may begin anew, after what prepares it
             took = now - pace.began if pace.total is None else pace.total
             self._took.setdefault(self.attacks[before], []).append(took)
         pace = Pace(now)
@@ -122,16 +122,25 @@ def case_progress(
     console: Console, cases: Sequence[Case], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Watch]:
     """A bar over all cases and one for each that is under way, each with its time left."""
-    forecast = Forecast([case.attack_name for case in cases])
+    with work_progress(console, [case.attack_name for case in cases], clock) as watch:
+        yield watch
+
+
+@contextmanager
+def work_progress(
+    console: Console, kinds: Sequence[str], clock: Callable[[], float] = time.monotonic
+) -> Iterator[Watch]:
+    """A bar over all pieces of work, of which those of a kind take equally long, and one for each under way."""
+    forecast = Forecast(kinds)
     with progress_bar(console, TextColumn("{task.fields[left]}", style="cyan")) as bar:
-        everything = bar.add_task("attacking", total=float(len(cases)), left="", detail="")
+        everything = bar.add_task("attacking", total=float(len(kinds)), left="", detail="")
         bars = {0: bar.add_task("this attack", total=1.0, left="", detail="")}
 
         def of(index: int, title: str, slot: int = 0) -> AttackProgress:
             pace = forecast.start(index, clock(), slot)
             if slot not in bars:
                 bars[slot] = bar.add_task("beside it", total=1.0, left="", detail="")
-            bar.update(everything, completed=forecast.done, detail=f"{index + 1} of {len(cases)}: {title}")
+            bar.update(everything, completed=forecast.done, detail=f"{index + 1} of {len(kinds)}: {title}")
             bar.update(bars[slot], completed=0.0, left="", detail="")
 
             def tick(tick: Tick) -> None:
@@ -146,7 +155,7 @@ def case_progress(
             return tick
 
         yield of
-        bar.update(everything, completed=float(len(cases)), left="", detail="done")
+        bar.update(everything, completed=float(len(kinds)), left="", detail="done")
 
 
 def describe_tick(tick: Tick, pace: Pace) -> str:

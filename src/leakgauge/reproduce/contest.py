@@ -23,7 +23,7 @@ class Arm:
 
     def ahead(self, other: Arm, least: float) -> bool:
         """By every update and by ``least`` in the mean; and by as much above its own null, or it is the prior's win."""
-        return Difference.of(self.scores, other.scores).ahead(least) and fmean(self.scores) > self.null + least
+        return Lead.of(self.scores, other.scores).ahead(least) and fmean(self.scores) > self.null + least
 
 
 Cell = Mapping[str, Arm]
@@ -31,7 +31,7 @@ Cell = Mapping[str, Arm]
 
 
 @dataclass(frozen=True)
-class Difference:
+class Lead:
     """Of two arms, update by update."""
 
     mean: float
@@ -39,11 +39,11 @@ class Difference:
     agreed: bool
 
     @classmethod
-    def of(cls, one: Sequence[float], other: Sequence[float]) -> Difference:
+    def of(cls, one: Sequence[float], other: Sequence[float]) -> Lead:
         """``agreed``: every update has the sign of the mean, and there are enough of them.
 
-        >>> Difference.of([2.0, 3.0, 4.0], [1.0, 1.0, 1.0])
-        Difference(mean=2.0, deviation=1.0, agreed=True)
+        >>> Lead.of([2.0, 3.0, 4.0], [1.0, 1.0, 1.0])
+        Lead(mean=2.0, deviation=1.0, agreed=True)
         """
         gaps = [a - b for a, b in zip(one, other, strict=True)]
         mean = fmean(gaps) if gaps else math.nan
@@ -134,7 +134,7 @@ class Contest:
         """The highest mean, the next, their difference, and whether the first is ahead of all others."""
         ranked = sorted(cell, key=lambda arm: _or_low(fmean(cell[arm].scores)), reverse=True)
         first, second = ranked[:2]
-        gap = Difference.of(cell[first].scores, cell[second].scores)
+        gap = Lead.of(cell[first].scores, cell[second].scores)
         ahead = all(cell[first].ahead(cell[other], least) for other in ranked[1:])
         return {
             "first": first,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch import Generator
 
-from leakgauge.attacks.base import Attack, SteppedAttack, Stepper
+from leakgauge.attacks.base import SteppedAttack, Stepper
 from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching import TrainedGenerator
 from leakgauge.data import Dataset
@@ -21,13 +21,6 @@ from leakgauge.progress import Progress
 from leakgauge.protocol.observation import UpdateObservation
 
 _DIGESTED = 2048
-
-
-@runtime_checkable
-class Preparable(Protocol):
-    """An attack that needs something made of the public data before it can run."""
-
-    def prepared(self, dataset: Dataset, *, seed: int, folder: Path, progress: Progress) -> Attack: ...
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,16 @@
-"""A table for people: in the terminal, as a sheet of images, and a bar while it is measured."""
+"""A table for people: in the terminal, and as a sheet of images."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
-from rich.progress import TextColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from leakgauge.progress import Progress, Tick, Watch
 from leakgauge.report.images import paired, write_strips
-from leakgauge.report.progress import Forecast, Pace, describe_tick, progress_bar, time_left
 from leakgauge.reproduce.result import RowResult, TableResult
 from leakgauge.reproduce.table import Measured, Published, Table
 
@@ -88,32 +82,6 @@ def write_sheet(result: TableResult, path: Path) -> Path | None:
     found = [row.found for row in result.rows]
     pairs = [(one.originals, one.estimates) for one in found]
     return write_strips([paired(a, b) for a, b in pairs if a is not None and b is not None], path)
-
-
-@contextmanager
-def watching(console: Console, pieces: Sequence[str], clock: Callable[[], float] = time.monotonic) -> Iterator[Watch]:
-    """A bar over all pieces of a table and one for what is at hand, each with its time left."""
-    forecast, current = Forecast(pieces), -1
-    with progress_bar(console, TextColumn("{task.fields[left]}", style="cyan")) as bar:
-        everything = bar.add_task("reproducing", total=float(len(pieces)), left="", detail="")
-        one = bar.add_task("this piece", total=1.0, left="", detail="")
-
-        def watch(index: int, title: str, slot: int = 0) -> Progress:
-            nonlocal current
-            del slot
-            pace = Pace(clock()) if index == current else forecast.start(index, clock())
-            current = index
-            bar.update(everything, completed=float(index), detail=f"{index + 1} of {len(pieces)}: {title}")
-            bar.update(one, completed=0.0, left="", detail="")
-
-            def tick(tick: Tick) -> None:
-                pace.tick(clock(), tick)
-                bar.update(everything, completed=index + tick.fraction, left=time_left(forecast.left))
-                bar.update(one, completed=tick.fraction, left=time_left(pace.left), detail=describe_tick(tick, pace))
-
-            return tick
-
-        yield watch
 
 
 def _setting(row: RowResult) -> Text:

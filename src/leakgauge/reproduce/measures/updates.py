@@ -32,7 +32,7 @@ from leakgauge.protocol.round import Federation
 from leakgauge.randomness import seeded
 from leakgauge.report.images import MOST
 from leakgauge.reproduce.draws import Chosen, Draw, InOrder
-from leakgauge.reproduce.generators import Preparable
+from leakgauge.reproduce.generators import WithGenerator
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Scale, Table, require_training_images
 from leakgauge.reproduce.victims import train_head_only
 from leakgauge.threads import suitable_threads
@@ -186,7 +186,7 @@ class Setting(Measure):
 
     def _prepare_attack(self, bench: Bench, progress: Progress) -> Setting:
         """The setting with what its attack needs made of the public data; the output folder keeps it."""
-        if not isinstance(self.attack, Preparable):
+        if not isinstance(self.attack, WithGenerator):
             return self
         folder = bench.options.out / "generators"
         return replace(self, attack=self.attack.prepared(bench.data, seed=bench.seed, folder=folder, progress=progress))

@@ -27,7 +27,7 @@ _MANY = 10_000
 
 
 @dataclass(frozen=True)
-class Size:
+class StudySize:
     """How many images there are, how many encodings are searched, and how often all is repeated, at a scale.
 
     A trial publishes at most ``private`` images ``copies`` times each; attacks take at most so many ``rounds``, or
@@ -59,8 +59,8 @@ class Size:
         return replace(trial, private=private, copies=copies, attack=attack)
 
 
-SIZES: Mapping[Scale, Size] = {
-    "smoke": Size(
+SIZES: Mapping[Scale, StudySize] = {
+    "smoke": StudySize(
         public=110,
         auxiliary=200,
         queries=4,
@@ -71,10 +71,10 @@ SIZES: Mapping[Scale, Size] = {
         rounds=1,
         steps=2,
     ),
-    "cpu": Size(
+    "cpu": StudySize(
         10_000, 10_000, queries=200, seeds=3, training=DemaskerTraining(budget=Budget(seconds=92, clock="cpu"))
     ),
-    "full": Size(20_000, 20_000, queries=1000, seeds=10, training=DemaskerTraining(budget=Budget(steps=20_000))),
+    "full": StudySize(20_000, 20_000, queries=1000, seeds=10, training=DemaskerTraining(budget=Budget(steps=20_000))),
 }
 
 _SMOKE = "6 private images with 4 encryptions each, a demasker of two steps: this shows that the code runs."

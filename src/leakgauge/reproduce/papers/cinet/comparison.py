@@ -14,7 +14,7 @@ from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.contest import Contest
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.measures.updates import Setting, limited
-from leakgauge.reproduce.papers.cinet.tables import PUBLISHED, balanced_pixels, refined_ci_net, usual_pixels
+from leakgauge.reproduce.papers.cinet.tables import AFFINE, PUBLISHED, balanced_pixels, refined_ci_net, usual_pixels
 from leakgauge.reproduce.table import Row, Scale, Table
 
 ATTACKS: Mapping[str, Callable[[], Attack]] = {
@@ -92,9 +92,6 @@ _CI_NET = (
     "CI-Net has a sigmoid output and a rate of 2e-3 that falls like a cosine, better than the paper's 1e-3 at such "
     "budgets."
 )
-_AFFINE = (
-    "psnr_affine is after the best gain and offset per channel: BatchNorm in train mode hides contrast and brightness."
-)
 
 _COMPARISON = Table(
     name="cinet/comparison",
@@ -111,7 +108,7 @@ _COMPARISON = Table(
         "weight is a share of the matching loss of the moment; best is the strongest we know in pixels, which is what "
         "`leakgauge.best` takes below 32 images: L-BFGS for sigmoid, balanced with a frozen difference for ReLU.",
         "From 32 images on `leakgauge.best` is CI-Net as it stands here, by what tuning images below 100 said.",
-        _AFFINE,
+        AFFINE,
         "Models are untrained; sigmoid LeNet without BatchNorm starts uniform in +-0.5, all others as torch does.",
     ),
     metrics=_METRICS,
@@ -168,7 +165,7 @@ _LONG = Table(
         "An untrained sigmoid ResNet-18 of width 16 (at full scale 64), BatchNorm in train mode, labels known. The "
         f"paper prints {PUBLISHED['table4']['psnr'].mean} dB for CI-Net at batch 64 (Table 4).",
         _CI_NET,
-        _AFFINE,
+        AFFINE,
     ),
     metrics=(*_METRICS, "fsim"),
     shown=len(_METRICS) + 1,

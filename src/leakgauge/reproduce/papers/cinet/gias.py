@@ -15,7 +15,7 @@ from leakgauge.generative import GeneratorTrainingPlan
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.generators import WithGenerator
 from leakgauge.reproduce.measures.updates import Setting, limited
-from leakgauge.reproduce.papers.cinet.tables import victim
+from leakgauge.reproduce.papers.cinet.tables import AFFINE, victim
 from leakgauge.reproduce.table import Published, Row, Scale, Table
 
 PUBLISHED: Mapping[str, Published] = {
@@ -84,8 +84,7 @@ TABLES: tuple[Table, ...] = (
             "are known.",
             "The published numbers are of a batch of 64 and of a generator that the table does not describe; at cpu "
             "scale the victim is a LeNet with 32 channels and BatchNorm in train mode.",
-            "psnr_affine is after the best gain and offset per channel: BatchNorm in train mode hides contrast and "
-            "brightness.",
+            AFFINE,
         ),
         metrics=_METRICS,
         shown=len(_METRICS),

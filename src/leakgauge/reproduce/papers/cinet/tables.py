@@ -116,11 +116,14 @@ def _ablation(label: str, attack: GradientMatching) -> Row:
     return Row(label, _FIGURE8, partial(_setting, "sigmoid", attack, batches, 40.0))
 
 
+AFFINE = (
+    "psnr_affine is after the best gain and offset per channel: BatchNorm in train mode hides contrast and brightness."
+)
 _COMMON = (
     "Sigmoid and ReLU stand side by side; the paper has sigmoid only, and others report that ReLU fails.",
     "Labels are restored from the update, as in Algorithm 1; the released code is given them.",
     "At cpu scale the victim is a LeNet with BatchNorm and 32 channels instead of ResNet-18, and the batch is smaller.",
-    "psnr_affine is after the best gain and offset per channel: BatchNorm in train mode hides contrast and brightness.",
+    AFFINE,
     "Balanced total variation never sees the truth: its weight is a share of the matching loss of the moment.",
     "The authors pair each reconstruction with its best original; here each original has one partner.",
     "LPIPS (VGG) is in the file as published; it is measured by audits that are given its weights.",

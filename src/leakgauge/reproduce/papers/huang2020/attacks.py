@@ -56,7 +56,7 @@ TABLE4 = {
 
 
 @dataclass(frozen=True)
-class Size:
+class AttackSize:
     """How much is published and how long networks are trained, at a scale."""
 
     private: int
@@ -77,12 +77,12 @@ class Size:
         return DemaskerTraining(widths=self.widths, budget=self.network)
 
 
-SIZES: Mapping[Scale, Size] = {
-    "smoke": Size(10, 4, 6, public=40, auxiliary=100, seeds=1, network=Budget(steps=2), widths=(4, 4)),
-    "cpu": Size(
+SIZES: Mapping[Scale, AttackSize] = {
+    "smoke": AttackSize(10, 4, 6, public=40, auxiliary=100, seeds=1, network=Budget(steps=2), widths=(4, 4)),
+    "cpu": AttackSize(
         50, 50, 50, public=2000, auxiliary=4000, seeds=1, network=Budget(seconds=60, clock="cpu"), widths=(32, 64, 96)
     ),
-    "full": Size(50, 50, 50, public=10_000, auxiliary=30_000, seeds=5, network=Budget(steps=20_000)),
+    "full": AttackSize(50, 50, 50, public=10_000, auxiliary=30_000, seeds=5, network=Budget(steps=20_000)),
 }
 
 _LESS_PUBLISHED: Mapping[Scale, str] = {
