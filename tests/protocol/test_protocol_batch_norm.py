@@ -98,7 +98,7 @@ def test_hidden_labels_are_found_along_with_the_images_whatever_is_known_of_the_
     assert torch.equal(given.results()[0].labels, batch.labels)
     assert hidden.results()[0].labels.shape == batch.labels.shape
     # All terms of Eq. 3 are in force: R_BN has something to aim at in every case.
-    assert [type(prior).__name__ for prior in hidden.priors] == ["AnisotropicTotalVariation", "_BoundStatistics"]
+    assert [type(prior).__name__ for prior in hidden.phase.priors] == ["AnisotropicTotalVariation", "_BoundStatistics"]
 
 
 def test_a_model_without_batch_norm_has_no_such_prior(examples, attacked):
