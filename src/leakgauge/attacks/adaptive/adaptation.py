@@ -8,7 +8,15 @@ from typing import Any
 from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching import Automatic, FreeLabels, GradientMatching
 from leakgauge.attacks.matching.differentiation.matcher import is_step_by_step
-from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, LeavingOut, Objective, Uniform
+from leakgauge.attacks.matching.objectives import (
+    L1,
+    Cosine,
+    Euclidean,
+    LeavingOut,
+    Objective,
+    Uniform,
+    WeighedObjective,
+)
 from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
     Balanced,
@@ -85,7 +93,7 @@ def _fit_to_defence(attack: GradientMatching, observation: UpdateObservation) ->
 def _objective(objective: Objective, observation: UpdateObservation) -> Objective:
     client = observation.local_update
     departure = clients.departure(client)
-    weighting = getattr(objective, "weighting", Uniform())
+    weighting = objective.weighting if isinstance(objective, WeighedObjective) else Uniform()
     if departure is Departure.GAUSSIAN:
         objective = Euclidean(weighting)
     elif departure is Departure.LAPLACE:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 from torch import Tensor
 from torch.func import grad_and_value
 
+from leakgauge.attacks.matching.objectives.weighting import Uniform, Weighting
 from leakgauge.types import ParamTree
 
 TINY = 1e-30  # keeps 0/0 finite when an update vanishes
@@ -25,3 +27,10 @@ class Objective(ABC):
         """The distance D and dD/d candidate; may use up ``candidate``."""
         gradient, value = grad_and_value(lambda update: self(update, observed))(dict(candidate))
         return value, gradient
+
+
+@dataclass(frozen=True)
+class WeighedObjective(Objective, ABC):
+    """One that counts each tensor with a weight."""
+
+    weighting: Weighting = Uniform()

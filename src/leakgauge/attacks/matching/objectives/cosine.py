@@ -8,16 +8,14 @@ import torch
 from torch import Tensor
 
 from leakgauge import params as tree
-from leakgauge.attacks.matching.objectives.base import TINY, Objective
-from leakgauge.attacks.matching.objectives.weighting import Uniform, Weighting, weigh
+from leakgauge.attacks.matching.objectives.base import TINY, WeighedObjective
+from leakgauge.attacks.matching.objectives.weighting import weigh
 from leakgauge.types import ParamTree
 
 
 @dataclass(frozen=True)
-class Cosine(Objective):
+class Cosine(WeighedObjective):
     """1 - <a, b> / (|a| |b|), one angle over all tensors [Geiping et al., 2020, Eq. 4]; blind to length."""
-
-    weighting: Weighting = Uniform()
 
     def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor:
         left, right = weigh(candidate, self.weighting), weigh(observed, self.weighting)

@@ -8,16 +8,14 @@ import torch
 from torch import Tensor
 
 from leakgauge import params as tree
-from leakgauge.attacks.matching.objectives.base import TINY, Objective
-from leakgauge.attacks.matching.objectives.weighting import Uniform, Weighting, weigh
+from leakgauge.attacks.matching.objectives.base import TINY, WeighedObjective
+from leakgauge.attacks.matching.objectives.weighting import weigh
 from leakgauge.types import ParamTree
 
 
 @dataclass(frozen=True)
-class Euclidean(Objective):
+class Euclidean(WeighedObjective):
     """|a - b|^2 / |b|^2 [Zhu et al., 2019]; relative, so that a prior's weight means the same for every model."""
-
-    weighting: Weighting = Uniform()
 
     def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor:
         target = weigh(observed, self.weighting)
@@ -36,10 +34,8 @@ class Euclidean(Objective):
 
 
 @dataclass(frozen=True)
-class L1(Objective):
+class L1(WeighedObjective):
     """|a - b|_1 / |b|_1: the likelihood of Laplace noise, and less impressed by single large entries."""
-
-    weighting: Weighting = Uniform()
 
     def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor:
         target = weigh(observed, self.weighting)

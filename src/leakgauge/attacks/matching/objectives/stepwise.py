@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from leakgauge.attacks.matching.objectives.base import Objective
+from leakgauge.attacks.matching.objectives.base import Objective, WeighedObjective
 from leakgauge.attacks.matching.objectives.cosine import Cosine
-from leakgauge.attacks.matching.objectives.distances import L1, Euclidean
 from leakgauge.attacks.matching.objectives.weighting import Latest
 from leakgauge.errors import InvalidCase
 from leakgauge.types import ParamTree
@@ -21,7 +20,7 @@ class Stepwise(Objective):
     The share of tensors that count grows in ``stages`` equal steps from ``first`` to all at ``until`` of the budget.
     """
 
-    objective: Cosine | Euclidean | L1 = Cosine()
+    objective: WeighedObjective = Cosine()
     first: float = 0.1
     stages: int = 8
     until: float = 0.3
