@@ -88,7 +88,8 @@ def foreign_code(*things: object) -> str:
 def _foreign_files(thing: object) -> Iterator[Path]:
     package, _, rest = type(thing).__module__.partition(".")
     named = getattr(sys.modules.get(type(thing).__module__), "__file__", None)  # builtins have none
-    if named is not None and (package != "leakgauge" or rest.split(".")[0] in _SHOWING):
+    outside = package != "leakgauge" or rest.split(".")[0] in _SHOWING
+    if named is not None and outside and Path(named).is_file():  # a notebook's cells have no file
         yield Path(named)
     parts = thing if isinstance(thing, tuple) else vars(thing).values() if is_dataclass(thing) else ()
     for part in parts:
