@@ -69,6 +69,15 @@ def test_without_references_random_rows_are_the_crowd_and_attacks_suit_the_rows(
     assert result["none"].verdict is leakgauge.Verdict.LEAKS
 
 
+def test_other_ranges_of_the_same_columns_make_another_case():
+    data = Diabetes()()
+    wider = (replace(data.space.columns[0], high=200.0), *data.space.columns[1:])
+    spaces = (data.space, TableSpace(wider), data.space)
+    results = [audit(replace(data, space=space), attacks=["linear_layer"]) for space in spaces]
+    one, other, again = (result["none"].records[0].key for result in results)
+    assert one == again != other
+
+
 def test_a_batch_outside_the_space_is_refused(data):
     with pytest.raises(InvalidCase, match="' must lie in"):
         audit(replace(data, test=replace(data.test, inputs=data.test.inputs + 1e4)))

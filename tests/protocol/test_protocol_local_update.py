@@ -134,7 +134,7 @@ def test_fedavg_refuses_an_option_that_makes_no_sense(options):
 
 
 def test_a_batch_has_one_label_per_image():
-    with pytest.raises(InvalidCase, match="2 images but 3 labels"):
+    with pytest.raises(InvalidCase, match="2 inputs but 3 labels"):
         Batch(torch.rand(2, 3, 4, 4), torch.zeros(3, dtype=torch.long))
     with pytest.raises(InvalidCase, match="batch dimension"):
         Batch(torch.rand(4), torch.tensor(0))
