@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from leakgauge.cli.limits import check_limits, limits_of
-from leakgauge.cli.options import BudgetOption, JobsOption, JsonFlag, LimitOption, OutOption, SecondsOption, SeedOption
+from leakgauge.cli.options import (
+    BudgetOption,
+    JobsOption,
+    JsonFlag,
+    LimitOption,
+    OutOption,
+    SecondsOption,
+    SeedOption,
+    options_for,
+)
 from leakgauge.cli.output import finish, stderr
 
 
@@ -42,6 +51,7 @@ def audit(
 
     Without arguments it audits the embedded example.
     """
+    options = locals() | {"defences": tuple(defence or ()) or None, "attacks": tuple(attack or ()) or None}
     from leakgauge.audit.execute import execute
     from leakgauge.audit.executors import executor_for
     from leakgauge.audit.plan import AuditPlan, prepare
@@ -51,30 +61,10 @@ def audit(
 
     limits = limits_of(fail_above)
     plan = from_mapping(AuditPlan, {} if config is None else load_config(config), source="plan")
-    options: dict[str, Any] = {
-        "dataset": dataset,
-        "data_root": data_root,
-        "model": model,
-        "state": state,
-        "train_steps": train_steps,
-        "mode": mode,
-        "local_update": local_update,
-        "batch_size": batch_size,
-        "rounds": rounds,
-        "defences": None if not defence else tuple(defence),
-        "attacks": None if not attack else tuple(attack),
-        "threat_model": threat_model,
-        "budget": budget,
-        "steps": steps,
-        "seconds": seconds,
-        "distractors": distractors,
-        "weights": weights,
-        "seed": seed,
-    }
     if budget is not None:
         # Asked for here, it is not to be cut short by what the file says.
         plan = replace(plan, steps=None, seconds=None)
-    plan = replace(plan, **{name: value for name, value in options.items() if value is not None})
+    plan = replace(plan, **options_for(AuditPlan, options))
     check_reachable(out)
     console = stderr()
     with training_progress(console) as train_step:
