@@ -62,7 +62,8 @@ def answering_code() -> str:
 @cache
 def training_code() -> str:
     """A digest of the source that decides the weights a training ends with; see `code_fingerprint`."""
-    return code_fingerprint("training", "models", "data", "defences", "encodings", "protocol", "params", "randomness")
+    rooms = "training", "models", "generative", "data", "defences", "encodings", "protocol"
+    return code_fingerprint(*rooms, "params", "randomness", "schedules", "space")
 
 
 def source_digest(root: Path, packages: Iterable[str] = (), *, without: Iterable[str] = ()) -> str:

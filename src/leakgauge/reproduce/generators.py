@@ -15,7 +15,7 @@ from leakgauge.attacks.matching import TrainedGenerator
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import writable_folder
-from leakgauge.fingerprint import digest
+from leakgauge.fingerprint import digest, training_code
 from leakgauge.generative import DCGAN, GeneratorTraining, GeneratorTrainingPlan, train_generator
 from leakgauge.progress import Progress
 from leakgauge.protocol.observation import UpdateObservation
@@ -45,7 +45,7 @@ class WithGenerator(SteppedAttack, Around):
             )
         network, plan = DCGAN(dataset.space.shape, self.width, self.latent), replace(self.training, seed=seed)
         key = digest(
-            (repr(network), repr(plan), dataset.name),
+            (training_code(), repr(network), repr(plan), dataset.name),
             (dataset.train.labels, dataset.train.inputs[:_DIGESTED]),
             (len(dataset.train),),
         )
