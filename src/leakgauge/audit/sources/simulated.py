@@ -74,6 +74,7 @@ class SimulatedClient:
                 repr(algorithm),
                 repr(self.defence),
                 self.federation.learner.mode,
+                repr(self.federation.space),
             ),
             (
                 *state.params.values(),
