@@ -13,7 +13,7 @@ from torch import Tensor
 
 from leakgauge.audit.verdict import Verdict
 from leakgauge.config import build_defence
-from leakgauge.defences import Chain, Defence, InstaHide, MixUp, NoDefence, Pruning
+from leakgauge.defences import Defence, InstaHide, MixUp, NoDefence, Pruning, parts
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import PSNR, SSIM, Identification, student_interval
 from leakgauge.tradeoff.plan import Condition
@@ -116,7 +116,7 @@ def _built(text: str) -> Defence | None:
         return None
 
 
-def _is(defence: object, kinds: tuple[type, ...], k: int) -> bool:
+def _is(defence: Defence | None, kinds: tuple[type, ...], k: int) -> bool:
     """Whether a defence is a chain of these kinds, the first of them mixing k images."""
-    parts = defence.defences if isinstance(defence, Chain) else (defence,)
-    return tuple(map(type, parts)) == kinds and getattr(parts[0], "k", None) == k
+    links = () if defence is None else parts(defence)
+    return tuple(map(type, links)) == kinds and isinstance(links[0], MixUp | InstaHide) and links[0].k == k
