@@ -33,7 +33,7 @@ def data() -> Dataset:
 
 
 def prepared(data: Dataset, folder: Path, attack: WithGenerator = ATTACK, seed: int = 0, steps: Any = None) -> Path:
-    made = attack.prepared(data, seed=seed, folder=folder, progress=steps or silent)
+    made = attack.prepare(data, seed=seed, folder=folder, progress=steps or silent)
     assert made.file is not None
     return made.file
 
@@ -115,7 +115,7 @@ def test_every_part_of_the_attack_gets_the_file_and_nothing_else_changes(attack:
 
 
 def test_an_attack_without_its_generator_says_what_to_do() -> None:
-    with pytest.raises(InvalidCase, match="has no generator before it is `prepared`; train one with"):
+    with pytest.raises(InvalidCase, match="has no generator before it is `prepare`d; train one with"):
         ATTACK(None, generator=torch.Generator())  # type: ignore[arg-type]
 
 

@@ -27,7 +27,7 @@ _DIGESTED = 2048
 class WithGenerator(SteppedAttack, Around):
     """Another attack, its generator a `DCGAN` that is trained on the training images of the dataset.
 
-    The ``file`` is made by ``prepared`` and left out of the ``repr``: the rest decides what it holds.
+    The ``file`` is made by ``prepare`` and left out of the ``repr``: the rest decides what it holds.
     """
 
     attack: SteppedAttack
@@ -36,7 +36,7 @@ class WithGenerator(SteppedAttack, Around):
     training: GeneratorTrainingPlan = field(default_factory=GeneratorTrainingPlan)
     file: Path | None = field(default=None, repr=False, compare=False)
 
-    def prepared(self, dataset: Dataset, *, seed: int, folder: Path, progress: Progress) -> WithGenerator:
+    def prepare(self, dataset: Dataset, *, seed: int, folder: Path, progress: Progress) -> WithGenerator:
         """With a trained generator: the one that ``folder`` holds, or one whose training is resumed there or begun."""
         if len(dataset.train) == 0:
             raise InvalidCase(
@@ -63,21 +63,21 @@ class WithGenerator(SteppedAttack, Around):
     def _equipped(self) -> SteppedAttack:
         if self.file is None:
             raise InvalidCase(
-                f"{type(self).__name__} has no generator before it is `prepared`; train one with "
+                f"{type(self).__name__} has no generator before it is `prepare`d; train one with "
                 "`leakgauge train-generator` and name its file to use the attack on its own."
             )
-        equipped: SteppedAttack = _given(self.attack, TrainedGenerator(str(self.file)))
+        equipped: SteppedAttack = _equip(self.attack, TrainedGenerator(str(self.file)))
         return equipped
 
 
-def _given(part: Any, generator: TrainedGenerator) -> Any:
+def _equip(part: Any, generator: TrainedGenerator) -> Any:
     """The part of an attack, however deep, with this generator in the place of its own."""
     if isinstance(part, TrainedGenerator):
         return generator
     if isinstance(part, tuple):
-        return tuple(_given(one, generator) for one in part)
+        return tuple(_equip(one, generator) for one in part)
     if not is_dataclass(part) or isinstance(part, type):
         return part
     own = {entry.name: getattr(part, entry.name) for entry in fields(part) if entry.init}
-    changed = {name: new for name, old in own.items() if (new := _given(old, generator)) != old}
+    changed = {name: new for name, old in own.items() if (new := _equip(old, generator)) != old}
     return replace(part, **changed) if changed else part

@@ -76,7 +76,7 @@ class PreparedTable:
     bench: Bench
     measures: Mapping[str, Measure]
 
-    def together(self) -> list[tuple[Measure, list[Row]]]:
+    def groups(self) -> list[tuple[Measure, list[Row]]]:
         """Rows that are measured in one go, with what measures them; only a row with an ``of`` shares a measure."""
         groups: list[tuple[Measure, list[Row]]] = []
         for row in self.bench.table.rows:
@@ -90,7 +90,7 @@ class PreparedTable:
     @property
     def pieces(self) -> list[str]:
         """What there is to watch, one after another; pieces alike take equally long."""
-        return [piece for measure, _ in self.together() for piece in measure.pieces()]
+        return [piece for measure, _ in self.groups() for piece in measure.pieces()]
 
 
 def prepare(table: Table, options: Options) -> PreparedTable:
@@ -114,7 +114,7 @@ def reproduce(table: Table | PreparedTable, options: Options | None = None, watc
     rows: list[RowResult] = []
     complete = True
     try:
-        for measure, own in prepared.together():
+        for measure, own in prepared.groups():
             found = _measure(bench, measure, [row.name for row in own])
             rows += [RowResult(row, measure, found[row.name]) for row in own]
             bench = replace(bench, index=bench.index + len(measure.pieces()))

@@ -62,11 +62,11 @@ class Trial:
         if self.knows == "mixing" and not isinstance(self.attack, Clustering):
             raise InvalidCase(f"{self.attack} cannot be told the mixing; attack by Clustering.")
 
-    def published(self, pools: Pools, seed: int) -> Publication:
+    def publish(self, pools: Pools, seed: int) -> Publication:
         deployment = DEPLOYMENTS[self.deployment]
         return publish(self.scheme, pools, self.private, seed=seed, copies=self.copies, deployment=deployment)
 
-    def attacked(self, publication: Publication, seed: int) -> Reconstruction:
+    def unmix(self, publication: Publication, seed: int) -> Reconstruction:
         observation, generator = _told(publication, self.knows), seeded(seed, "clustering")
         if self.knows == "mixing" and isinstance(self.attack, Clustering):
             direct, start = replace(self.attack, rounds=0), _truth(publication).to(observation.encoded.images)
@@ -100,12 +100,12 @@ class Clustered:
 def cluster_encodings(pools: Pools, trial: Trial, *, seed: int = 0, judge: Judge | None = None) -> Clustered:
     """Publish, attack and score once; without a judge, among the auxiliary images."""
     judge = judge or judge_among(pools.auxiliary)
-    publication = trial.published(pools, seed)
+    publication = trial.publish(pools, seed)
     begun = time.process_time()
-    found = trial.attacked(publication, seed)
+    found = trial.unmix(publication, seed)
     seconds = time.process_time() - begun
     # An attack on other encodings scored against these images, with the two exchanged, which costs no second attack.
-    others = trial.published(replace(pools, private=_without(pools.private, publication.private)), seed)
+    others = trial.publish(replace(pools, private=_without(pools.private, publication.private)), seed)
     assert found.decoding is not None
     estimates, coefficients = _paired(found, publication), found.decoding.coefficients
     recall, precision = incidences(coefficients, _truth(publication))

@@ -182,14 +182,14 @@ class Setting(Measure):
             "nulls": [_update(record, None) for record in nulls],
         }
         pictures = _pictures(bench.table, records)
-        return Found(measured(bench.table, records), measured(bench.table, nulls), facts, *pictures)
+        return Found(summarise(bench.table, records), summarise(bench.table, nulls), facts, *pictures)
 
     def _prepare_attack(self, bench: Bench, progress: Progress) -> Setting:
         """The setting with what its attack needs made of the public data; the output folder keeps it."""
         if not isinstance(self.attack, WithGenerator):
             return self
         folder = bench.options.out / "generators"
-        return replace(self, attack=self.attack.prepared(bench.data, seed=bench.seed, folder=folder, progress=progress))
+        return replace(self, attack=self.attack.prepare(bench.data, seed=bench.seed, folder=folder, progress=progress))
 
     def _cost(self, bench: Bench, name: str) -> Trained | None:
         """What the defence costs: the training that the output folder may hold already, and its accuracy."""
@@ -259,14 +259,14 @@ def budget_of(attack: Any) -> Any:
     return None
 
 
-def limited(attack: A, scale: Scale, *, cpu: Budget, full: Budget | None = None) -> A:
+def limit(attack: A, scale: Scale, *, cpu: Budget, full: Budget | None = None) -> A:
     """The attack with the work that a scale allows it: two steps, so much on a CPU, and its own where none is given."""
     budget = {"smoke": Budget(steps=2), "cpu": cpu, "full": full or budget_of(attack)}[scale]
     changed: A = with_budget(attack, budget)
     return changed
 
 
-def measured(table: Table, records: Sequence[Record]) -> dict[str, Measured]:
+def summarise(table: Table, records: Sequence[Record]) -> dict[str, Measured]:
     """Means and spreads of all metrics, as the table has them."""
     return {
         metric: Measured.of(

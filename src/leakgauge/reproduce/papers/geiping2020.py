@@ -33,7 +33,7 @@ from leakgauge.data import Cifar10, Cifar100
 from leakgauge.models import ConvNet, ResNet, lenet_zhu
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.reproduce.draws import InOrder
-from leakgauge.reproduce.measures.updates import Setting, budget_of, limited
+from leakgauge.reproduce.measures.updates import Setting, budget_of, limit
 from leakgauge.reproduce.table import Published, Row, Scale, Table
 from leakgauge.training import Training
 
@@ -139,10 +139,10 @@ def midway_attack(client: _Client) -> Attack:
     )
 
 
-def _limited(attack: Attack, scale: Scale, *, seconds: float | None = None, steps: int | None = None) -> Attack:
+def _limit(attack: Attack, scale: Scale, *, seconds: float | None = None, steps: int | None = None) -> Attack:
     """On a CPU at most so many of its seconds, or so many steps."""
     own = budget_of(attack)
-    return limited(attack, scale, cpu=Budget(steps=steps or (own and own.steps), seconds=seconds, clock="cpu"))
+    return limit(attack, scale, cpu=Budget(steps=steps or (own and own.steps), seconds=seconds, clock="cpu"))
 
 
 def _resnet(depth: int, width: int, scale: Scale) -> ResNet:
@@ -169,7 +169,7 @@ def _table1(architecture: str, trained: bool, attack_name: str, scale: Scale) ->
     training = (_LENET_TRAINING if small else _RESNET_TRAINING)[scale]
     return Setting(
         model=lenet_zhu() if small else _resnet(20, 64, scale),
-        attack=_limited(attacks[attack_name](), scale, seconds=seconds),
+        attack=_limit(attacks[attack_name](), scale, seconds=seconds),
         updates={"smoke": 1, "cpu": 6 if slow else 12 if small else 3, "full": 100}[scale],
         nulls={"smoke": 1, "cpu": 2 if small and not slow else 1, "full": 10}[scale],
         training=training if trained else None,
@@ -181,7 +181,7 @@ def _table1(architecture: str, trained: bool, attack_name: str, scale: Scale) ->
 def _table2(client: _Client, attack: Attack, scale: Scale) -> Setting:
     return Setting(
         model=_convnet(scale, several=client.images > 1),
-        attack=_limited(attack, scale, seconds=100.0),
+        attack=_limit(attack, scale, seconds=100.0),
         updates={"smoke": 1, "cpu": 2, "full": 100}[scale],
         nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
         batch_size=client.images,
@@ -192,7 +192,7 @@ def _table2(client: _Client, attack: Attack, scale: Scale) -> Setting:
 def _table3(attack: GradientMatching, scale: Scale) -> Setting:
     return Setting(
         model=_resnet(18, 64, scale),
-        attack=_limited(attack, scale, seconds=90.0),
+        attack=_limit(attack, scale, seconds=90.0),
         updates={"smoke": 1, "cpu": 2, "full": 10}[scale],
         nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
         training=_RESNET_TRAINING[scale],
@@ -203,7 +203,7 @@ def _figure4(depth: int, width: int, scale: Scale) -> Setting:
     return Setting(
         model=_resnet(depth, width, scale),
         # Equal steps, not equal seconds: otherwise the narrow models would get thirty times the steps of the wide.
-        attack=_limited(inverting_gradients(), scale, steps=100),
+        attack=_limit(inverting_gradients(), scale, steps=100),
         updates={"smoke": 1, "cpu": 2, "full": 10}[scale],
         nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
     )
@@ -213,7 +213,7 @@ def _figure5(steps: int, rate: float, attack: Attack, scale: Scale) -> Setting:
     long = steps > 5
     return Setting(
         model=_convnet(scale, several=True),
-        attack=_limited(attack, scale, seconds=300.0 if long else 60.0),
+        attack=_limit(attack, scale, seconds=300.0 if long else 60.0),
         updates={"smoke": 1, "cpu": 1 if long else 2, "full": 10}[scale],
         nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
         local_update=FedAvg(6 if long and scale == "smoke" else steps, 1, rate),
@@ -227,7 +227,7 @@ def _figure5_label(steps: int, rate: float) -> str:
 def _figure6(scale: Scale) -> Setting:
     return Setting(
         model=ResNet(32, {"smoke": 1, "cpu": 16, "full": 160}[scale]),
-        attack=_limited(inverting_gradients(steps=24_000), scale, seconds=600.0),
+        attack=_limit(inverting_gradients(steps=24_000), scale, seconds=600.0),
         updates=1,
         batch_size={"smoke": 4, "cpu": 16, "full": 100}[scale],
         training=Training(steps=3_900, batch_size=128, learning_rate=0.05) if scale == "full" else None,

@@ -16,7 +16,7 @@ from leakgauge.config import build, build_defence
 from leakgauge.data import Cifar10, Mnist
 from leakgauge.models import Plain
 from leakgauge.reproduce.draws import InOrder
-from leakgauge.reproduce.measures.updates import Setting, limited
+from leakgauge.reproduce.measures.updates import Setting, limit
 from leakgauge.reproduce.table import Published, Row, Scale, Table
 from leakgauge.training import Training
 from leakgauge.training.run import TrainingPlan
@@ -100,8 +100,8 @@ _FIRST: Mapping[Scale, int] = {"smoke": 0, "cpu": 100, "full": 0}
 """The first test image: on a CPU from 100 on, as our own recipe was tuned on earlier ones."""
 
 
-def _limited(attack: Attack, scale: Scale, cpu_steps: int) -> Attack:
-    return limited(attack, scale, cpu=Budget(steps=cpu_steps, clock="cpu"), full=Budget(steps=10_000, clock="cpu"))
+def _limit(attack: Attack, scale: Scale, cpu_steps: int) -> Attack:
+    return limit(attack, scale, cpu=Budget(steps=cpu_steps, clock="cpu"), full=Budget(steps=10_000, clock="cpu"))
 
 
 def _table5(defence: str, batch_size: int, attacker: _Attacker, ours: bool, scale: Scale) -> Setting:
@@ -110,7 +110,7 @@ def _table5(defence: str, batch_size: int, attacker: _Attacker, ours: bool, scal
     size = min(batch_size, {"smoke": 2, "cpu": 32, "full": 32}[scale])
     return Setting(
         model=build(MODELS, model, kind="model"),
-        attack=_limited(attack, scale, _CPU_STEPS[batch_size]),
+        attack=_limit(attack, scale, _CPU_STEPS[batch_size]),
         updates={"smoke": 1, "cpu": 3 if size == 1 else 1, "full": max(1, 50 // size)}[scale],
         nulls={"smoke": 1, "cpu": 1, "full": max(1, 10 // size)}[scale],
         batch_size=size,
@@ -162,7 +162,7 @@ def _sweep(batch_size: int, attacker: _Attacker, scale: Scale) -> Setting:
     size = min(batch_size, {"smoke": 2, "cpu": 16, "full": 16}[scale])
     return Setting(
         model=build(MODELS, _MODEL[scale], kind="model"),
-        attack=_limited(grad_attack(attacker.tv_weight, attacker.bn_weight), scale, 100),
+        attack=_limit(grad_attack(attacker.tv_weight, attacker.bn_weight), scale, 100),
         updates={"smoke": 1, "cpu": 4 if size == 1 else 1, "full": 1}[scale],
         nulls=1,
         batch_size=size,
@@ -189,7 +189,7 @@ def _mnist(defence: str, ours: bool, scale: Scale) -> Setting:
     attack = adaptive(steps=1) if ours else Adaptive(grad_attack(STRONGEST.tv_weight, 0.0))
     return Setting(
         model=Plain(width={"smoke": 2, "cpu": 16, "full": 32}[scale]),
-        attack=_limited(attack, scale, 100),
+        attack=_limit(attack, scale, 100),
         updates={"smoke": 1, "cpu": 4, "full": 50}[scale],
         nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
         mode="train",

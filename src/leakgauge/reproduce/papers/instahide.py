@@ -103,7 +103,7 @@ _ON_INSTAHIDE = (
 )
 
 
-def _masked(k: int) -> CrossDataset:
+def _masked_scheme(k: int) -> CrossDataset:
     return CrossDataset(k, private=1, least_private=0.0)
 
 
@@ -114,7 +114,7 @@ def _search(scheme: Scheme, crops: Cropping | None, scale: Scale) -> SearchHits:
     return SearchHits(scheme, size.pools, size.queries, seeds, size.training, _SCORES, crops)
 
 
-def _searched(name: str, scheme: Scheme, attacks: Sequence[str], crops: Cropping | None = None) -> list[Row]:
+def _search_rows(name: str, scheme: Scheme, attacks: Sequence[str], crops: Cropping | None = None) -> list[Row]:
     at = partial(_search, scheme, crops)
     return [Row(f"{name}: {attack}", None, at, of=attack) for attack in attacks]
 
@@ -124,17 +124,17 @@ _SEARCH = Table(
     title="Searches for the public images in encodings of one private image",
     dataset=Cifar10(),
     rows=(
-        *(row for k in (4, 6) for row in _searched(f"Mixup, k={k}", Mixup(k, public=k - 1), _ON_MIXUP)),
-        *(row for k in (4, 6) for row in _searched(f"InstaHide, k={k}", _masked(k), _ON_INSTAHIDE)),
-        *_searched(
+        *(row for k in (4, 6) for row in _search_rows(f"Mixup, k={k}", Mixup(k, public=k - 1), _ON_MIXUP)),
+        *(row for k in (4, 6) for row in _search_rows(f"InstaHide, k={k}", _masked_scheme(k), _ON_INSTAHIDE)),
+        *_search_rows(
             "Mixup, k=4, random crops",
             Mixup(4, public=3),
             ("inner product, whitened", "every alignment, Laplacian"),
             Cropping(),
         ),
-        *_searched(
+        *_search_rows(
             "InstaHide, k=4, random crops",
-            _masked(4),
+            _masked_scheme(4),
             ("fourth moment, whitened", "demasked, whitened", "every alignment, Laplacian"),
             Cropping(),
         ),
@@ -188,7 +188,7 @@ def _restore(trial: Trial, most_seeds: int, scale: Scale) -> ClusteringRecovery:
     return ClusteringRecovery(size.shrink(trial), size.pools, min(most_seeds, size.seeds))
 
 
-def _restored(trials: Mapping[str, Trial], most_seeds: int = _MANY, prefix: str = "") -> list[Row]:
+def _restoring_rows(trials: Mapping[str, Trial], most_seeds: int = _MANY, prefix: str = "") -> list[Row]:
     return [
         Row(f"{prefix}({one.private}, {one.copies}) {label}", None, partial(_restore, one, most_seeds))
         for label, one in trials.items()
@@ -196,7 +196,9 @@ def _restored(trials: Mapping[str, Trial], most_seeds: int = _MANY, prefix: str 
 
 
 def _curve(private: int, copies: int = 30, labels: Sequence[str] = ("class counts known", "labels only")) -> list[Row]:
-    return _restored({label: replace(_TOLD[label], private=private, copies=copies) for label in labels}, most_seeds=1)
+    return _restoring_rows(
+        {label: replace(_TOLD[label], private=private, copies=copies) for label in labels}, most_seeds=1
+    )
 
 
 def _across(k: int) -> dict[str, Trial]:
@@ -216,9 +218,9 @@ _CLUSTERING = Table(
     title="Inside-dataset InstaHide, k=4: private images from encodings and labels, (images, encryptions of each)",
     dataset=Cifar10(),
     rows=(
-        *_restored(_TOLD),
-        *_restored({name: Trial(knows="counts", deployment=key) for name, key in _MOVED.items()}),
-        *_restored({"class counts known, published recipe": Trial(knows="counts", attack=PublishedRecipe())}),
+        *_restoring_rows(_TOLD),
+        *_restoring_rows({name: Trial(knows="counts", deployment=key) for name, key in _MOVED.items()}),
+        *_restoring_rows({"class counts known, published recipe": Trial(knows="counts", attack=PublishedRecipe())}),
         *_curve(50),
         *_curve(100),
         *_curve(200, 20, ("labels only",)),
@@ -238,7 +240,7 @@ _CROSS = Table(
     name="instahide/cross",
     title="Cross-dataset InstaHide, two private images in an encoding: private images from encodings and labels",
     dataset=Cifar10(),
-    rows=tuple(row for k in (4, 6) for row in _restored(_across(k), prefix=f"k={k}, ")),
+    rows=tuple(row for k in (4, 6) for row in _restoring_rows(_across(k), prefix=f"k={k}, ")),
     metrics=_RESTORED,
     null=_UNRELATED,
     assumptions=(*_RESTORING, "Public images are noise to this attack, which does not search for them."),

@@ -133,7 +133,7 @@ def test_incidences_count_what_is_right_whatever_the_order() -> None:
 
 def test_a_trial_publishes_as_its_deployment_says(pools) -> None:
     assert DEPLOYMENTS["8 bits"].levels == 256
-    images = Trial(private=5, copies=2, deployment="8 bits").published(pools, 0).observation.encoded.images * 255
+    images = Trial(private=5, copies=2, deployment="8 bits").publish(pools, 0).observation.encoded.images * 255
     torch.testing.assert_close(images, images.round())
 
 

@@ -13,7 +13,7 @@ from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.contest import Contest
 from leakgauge.reproduce.draws import InOrder
-from leakgauge.reproduce.measures.updates import Setting, limited
+from leakgauge.reproduce.measures.updates import Setting, limit
 from leakgauge.reproduce.papers.cinet.tables import AFFINE, PUBLISHED, balanced_pixels, refined_ci_net, usual_pixels
 from leakgauge.reproduce.table import Row, Scale, Table
 
@@ -56,7 +56,7 @@ def _setting(
 ) -> Setting:
     return Setting(
         model=victim(scale),
-        attack=limited(attack(), scale, cpu=Budget(seconds=seconds, clock="cpu"), full=_FULL),
+        attack=limit(attack(), scale, cpu=Budget(seconds=seconds, clock="cpu"), full=_FULL),
         updates=1 if scale == "smoke" else 3,
         models=1 if scale == "smoke" else 3,
         batch_size=2 if scale == "smoke" else batch_size,
@@ -134,7 +134,7 @@ def _toward_the_paper(batch_size: int, attack: Callable[[], Attack], scale: Scal
             "cpu": ResNet(18, 16, activation="sigmoid"),
             "full": ResNet(18, 64, activation="sigmoid"),
         }[scale],
-        attack=limited(attack(), scale, cpu=Budget(seconds=LONG[batch_size], clock="cpu"), full=_FULL),
+        attack=limit(attack(), scale, cpu=Budget(seconds=LONG[batch_size], clock="cpu"), full=_FULL),
         updates=1,
         # The larger batch goes without at cpu scale: it would take as long again, and the smaller one has it.
         nulls=0 if (scale, batch_size) == ("cpu", 64) else 1,

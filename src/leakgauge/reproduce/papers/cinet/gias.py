@@ -14,7 +14,7 @@ from leakgauge.data import Cifar10
 from leakgauge.generative import GeneratorTrainingPlan
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.generators import WithGenerator
-from leakgauge.reproduce.measures.updates import Setting, limited
+from leakgauge.reproduce.measures.updates import Setting, limit
 from leakgauge.reproduce.papers.cinet.tables import AFFINE, victim
 from leakgauge.reproduce.table import Published, Row, Scale, Table
 
@@ -45,7 +45,7 @@ def _setting(activation: str, batch_size: int, attack: Callable[[], SteppedAttac
     return Setting(
         model=victim(activation, scale),
         attack=WithGenerator(
-            limited(attack(), scale, cpu=Budget(seconds=SECONDS[batch_size], clock="cpu")),
+            limit(attack(), scale, cpu=Budget(seconds=SECONDS[batch_size], clock="cpu")),
             width=4 if scale == "smoke" else 16 if scale == "cpu" else 64,
             training=GeneratorTrainingPlan(STEPS[scale]),
         ),

@@ -24,7 +24,7 @@ from leakgauge.attacks.recipes import ci_net, tuned_ci_net
 from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.draws import InOrder
-from leakgauge.reproduce.measures.updates import Setting, limited
+from leakgauge.reproduce.measures.updates import Setting, limit
 from leakgauge.reproduce.table import Published, Row, Scale, Table
 
 _ACTIVATIONS = ("sigmoid", "relu")
@@ -84,7 +84,7 @@ def victim(activation: str, scale: Scale) -> ModelFactory:
 def _setting(activation: str, attack: Attack, batches: Mapping[Scale, int], seconds: float, scale: Scale) -> Setting:
     return Setting(
         model=victim(activation, scale),
-        attack=limited(attack, scale, cpu=Budget(seconds=seconds, clock="cpu")),
+        attack=limit(attack, scale, cpu=Budget(seconds=seconds, clock="cpu")),
         updates={"smoke": 1, "cpu": 2, "full": 3}[scale],
         batch_size=batches[scale],
         # The released trainer never leaves train mode, so BatchNorm sees the batch on both sides.

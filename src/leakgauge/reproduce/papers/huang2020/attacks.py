@@ -103,7 +103,7 @@ _MIXUP, _INSTAHIDE = Mixup(_K, public=_K - 2), CrossDataset(_K)
 """Of Figures 7 and 8: two of six images are private; Mixup is cross-dataset InstaHide without its mask."""
 
 
-def _attacked(
+def _attack_rows(
     name: str, at: Callable[[Scale], Measure], printed: Mapping[str, Published], *own: str
 ) -> tuple[Row, ...]:
     """Rows of attacks on the same encodings: those that the paper has, then our own."""
@@ -116,18 +116,18 @@ def _attacked(
     )
 
 
-def _averaged(scheme: Scheme, scale: Scale) -> Measure:
+def _average(scheme: Scheme, scale: Scale) -> Measure:
     size = SIZES[scale]
     return AveragingRecovery(scheme, size.pools, size.private, size.copies, size.queries, size.seeds, size.demasker)
 
 
 def _of_figure7(name: str, scheme: Scheme, strong: int, weak: int, *more: str) -> tuple[Row, ...]:
-    at, pictures = partial(_averaged, scheme), "Figure 7, row {}: pictures"
+    at, pictures = partial(_average, scheme), "Figure 7, row {}: pictures"
     known = {"known sets, published": Published(None, None, pictures.format(strong))}
     nearest = {"nearest by SSIM, published": Published(None, None, pictures.format(weak))}
     return (
-        *_attacked(name, at, known, "known sets, less the mean", "known sets, weighted by label"),
-        *_attacked(name, at, nearest, "nearest by cosine", "nearest, whitened", *more),
+        *_attack_rows(name, at, known, "known sets, less the mean", "known sets, weighted by label"),
+        *_attack_rows(name, at, nearest, "nearest by cosine", "nearest, whitened", *more),
     )
 
 
@@ -153,7 +153,7 @@ _FIGURE7 = Table(
 )
 
 
-def _searched(scheme: Scheme, crops: Cropping | None, scale: Scale) -> Measure:
+def _search(scheme: Scheme, crops: Cropping | None, scale: Scale) -> Measure:
     size = SIZES[scale]
     depths = {"hit_rate": isqrt(size.public), "hit_rate_1": 1, "hit_rate_10": 10}
     return SearchHits(
@@ -177,26 +177,26 @@ _FIGURE8 = Table(
     title="Huang et al. 2020, Figure 8: hit rate of similarity search for public images, k=6",
     dataset=Cifar10(),
     rows=(
-        *_attacked(
+        *_attack_rows(
             "Mixup",
-            partial(_searched, _MIXUP, None),
+            partial(_search, _MIXUP, None),
             _PLOT,
             "inner product, published",
             "inner product, whitened",
             "pursuit, whitened",
         ),
-        *_attacked(
+        *_attack_rows(
             "InstaHide",
-            partial(_searched, _INSTAHIDE, None),
+            partial(_search, _INSTAHIDE, None),
             _PLOT,
             "fourth moment, published",
             "fourth moment, whitened",
             "demasked, whitened",
             "signs and images in turn",
         ),
-        *_attacked(
+        *_attack_rows(
             "InstaHide, random crops",
-            partial(_searched, _INSTAHIDE, Cropping()),
+            partial(_search, _INSTAHIDE, Cropping()),
             _PLOT | _LEARNED,
             "every alignment, Laplacian",
         ),
