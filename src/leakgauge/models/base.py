@@ -188,7 +188,7 @@ def start_convolutions(module: nn.Module) -> None:
 def side_after(size: int, *strides: int) -> int:
     """Side of an image after convolutions with these strides, each with an odd kernel padded by half of it.
 
-    >>> strided(33, 2, 2)
+    >>> side_after(33, 2, 2)
     9
     """
     for stride in strides:
