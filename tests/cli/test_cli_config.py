@@ -20,7 +20,7 @@ from leakgauge.models import MLP
 from leakgauge.protocol import FedAvg
 
 # What the catalogue cannot build without being told: see the parts themselves.
-NEEDED = {"npz": "npz:file='x.npz'", "csv": "csv:file='x.csv'", "image_folder": "image_folder:folder=faces"}
+NEEDED = {"npz": "npz:file='x.npz'", "csv": "csv:file='x.csv',label=kind", "image_folder": "image_folder:folder=faces"}
 
 
 @pytest.mark.parametrize(
