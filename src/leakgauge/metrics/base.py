@@ -43,10 +43,10 @@ class Metric(ABC):
     """Its column in the console's narrow table; without one it is left to the page and the JSON."""
     unit: ClassVar[str] = ""
     higher_is_leakier: ClassVar[bool] = True
-    low: ClassVar[float]
-    high: ClassVar[float]
-    """No score lies outside [low, high]; infinite where there is no bound."""
-    exact: ClassVar[float]
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    """No score lies outside [low, high], a share unless said otherwise; infinite where there is no bound."""
+    exact: ClassVar[float] = 1.0
     """The score of an exact match."""
     serves: ClassVar[Kind]
     binary: ClassVar[bool] = False

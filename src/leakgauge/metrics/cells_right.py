@@ -27,7 +27,6 @@ class CellsRight(Metric):
     tolerance: float = 0.01
 
     name, title, heading = "cells_right", "Cells right", "cells\nright"
-    low, high, exact = 0.0, 1.0, 1.0
     serves = Kind.ROWS
 
     def __post_init__(self) -> None:

@@ -41,7 +41,6 @@ class FSIM(Metric):
     """
 
     name, title = "fsim", "FSIM"
-    low, high, exact = 0.0, 1.0, 1.0
     serves = Kind.IMAGES
 
     chromatic: bool = True

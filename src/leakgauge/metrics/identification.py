@@ -25,7 +25,6 @@ class Identification(Metric):
     """
 
     name, title, heading = "identification", "Identified", "identified"
-    low, high, exact = 0.0, 1.0, 1.0
     serves = Kind.INPUTS
     binary = True
 

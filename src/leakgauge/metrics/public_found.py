@@ -18,7 +18,6 @@ class PublicFound(Metric):
     """The share of the public images in an encoding that the attack named."""
 
     name, title, heading = "public_found", "Public images named", "public"
-    low, high, exact = 0.0, 1.0, 1.0
     serves = Kind.NAMES
     standard = False
 

@@ -16,7 +16,7 @@ from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
 from leakgauge.encodings import CrossDataset, InsideDataset
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.alignment import align
-from leakgauge.metrics.psnr import PSNR
+from leakgauge.metrics.pixels import PSNR
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.measures.pools import Pools
 from leakgauge.reproduce.measures.publication import publish

@@ -19,7 +19,7 @@ from leakgauge.attacks.encodings.views import AsPublished
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.metrics.alignment import Comparison
 from leakgauge.metrics.intervals import beyond_chance
-from leakgauge.metrics.ssim import SSIM
+from leakgauge.metrics.pixels import SSIM
 from leakgauge.randomness import seeded
 from leakgauge.structural_similarity import similarity, windows
 
