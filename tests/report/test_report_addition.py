@@ -15,7 +15,7 @@ from torch import Tensor
 from leakgauge.audit.result import AuditResult, check_limit
 from leakgauge.audit.run import score
 from leakgauge.catalogue import METRICS, standard_metrics
-from leakgauge.cli.limits import limits_of
+from leakgauge.cli.options import limits_of
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import Comparison, Kind, Metric
 from leakgauge.report.audit_page import render_audit

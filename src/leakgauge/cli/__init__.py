@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import typer
 
-from leakgauge.cli import audit, instahide, invert, labels, listing, report, reproduce, tradeoff, train, train_generator
+from leakgauge.cli import audit, instahide, listing, recorded, report, reproduce, tradeoff, train
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
@@ -19,10 +19,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(audit.audit)
-app.command()(invert.invert)
-app.command()(labels.labels)
+app.command()(recorded.invert)
+app.command()(recorded.labels)
 app.command()(train.train)
-app.command("train-generator")(train_generator.train_generator)
+app.command("train-generator")(train.train_generator)
 app.command()(tradeoff.tradeoff)
 app.command()(report.report)
 app.command("list")(listing.list_)

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from leakgauge.cli.limits import check_limits, limits_of
 from leakgauge.cli.options import (
     BudgetOption,
     JobsOption,
@@ -17,6 +16,8 @@ from leakgauge.cli.options import (
     OutOption,
     SecondsOption,
     SeedOption,
+    check_limits,
+    limits_of,
     options_for,
 )
 from leakgauge.cli.output import finish, stderr

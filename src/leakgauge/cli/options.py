@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and ``--fail-above``: what may leak at most, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from leakgauge.errors import InvalidCase
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder for results and the report.")]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of data, client and attack.")]
+SchemeOption = Annotated[str, typer.Option("--scheme", help="inside:k=4, cross:k=6,least_private=0.3, mixup:k=4, ...")]
 BudgetOption = Annotated[str | None, typer.Option("--budget", help="Work of each attack: quick, standard or deep.")]
 SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Seconds of each attack.")]
 JobsOption = Annotated[
@@ -26,3 +29,38 @@ LimitOption = Annotated[
 def options_for(plan: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Of the options of a command, those that were given and that a plan has by the same names."""
     return {name: given[name] for name in plan.__dataclass_fields__ if given.get(name) is not None}
+
+
+def limits_of(texts: list[str] | None) -> dict[str, float]:
+    from leakgauge.audit.result import check_limit
+
+    limits = {}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        try:
+            limits[name.strip()] = float(value)
+        except ValueError as error:
+            raise InvalidCase(f"--fail-above takes metric=number, such as identification=0.5, got {text!r}.") from error
+        check_limit(name.strip(), limits[name.strip()])
+    return limits
+
+
+def check_limits(limits: dict[str, float], prepared: Any) -> None:
+    """Refuse, before any attack runs, a limit on what this run cannot measure."""
+    from leakgauge.audit.result import labels_given
+    from leakgauge.metrics import Kind
+
+    for name in limits:
+        if name not in prepared.metrics:
+            known = ", ".join(prepared.metrics)
+            raise InvalidCase(f"The limit on {name!r} cannot be measured here; choose from {known}.")
+        metric = prepared.metrics[name]
+        if metric.lacks:
+            raise InvalidCase(f"The limit on {name!r} needs {metric.lacks}.")
+        if metric.serves is Kind.LABELS and all(labels_given(case.ledger) for case in prepared.cases):
+            raise InvalidCase(
+                f"The limit on {name!r} needs labels that the attacker is not given; "
+                "choose such a threat model, or add an attack on labels."
+            )
+        if any(case.truth is None for case in prepared.cases):
+            raise InvalidCase(f"The limit on {name!r} needs the private images to compare with; give --truth.")

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import typer
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from leakgauge.version import VERSION
@@ -35,12 +36,12 @@ def finish(
         print_json(command, payload["seed"], payload["rows"], complete=result.complete, exceeded=exceeded, **files)
     else:
         console = Console()
-        console.print(f"[bold]{escaped(' '.join(headline(result)))}[/]")
+        console.print(f"[bold]{escape(' '.join(headline(result)))}[/]")
         console.print((body or audit_tables)(result))
         if out is not None:
-            console.print(f"Report: [bold]{escaped(str((out / 'index.html').resolve()))}[/]", soft_wrap=True)
+            print_path("Report", out / "index.html")
     for sentence in exceeded:
-        stderr().print(f"[bold red]limit exceeded[/] {escaped(sentence)}", soft_wrap=True)
+        stderr().print(f"[bold red]limit exceeded[/] {escape(sentence)}", soft_wrap=True)
     if not result.complete:
         exit_early()
     if exceeded:
@@ -72,7 +73,7 @@ def exit_early() -> NoReturn:
 
 
 def refuse(sentence: str) -> NoReturn:
-    stderr().print(f"[bold red]leakgauge:[/] {escaped(' '.join(sentence.split()))}", soft_wrap=True)
+    stderr().print(f"[bold red]leakgauge:[/] {escape(' '.join(sentence.split()))}", soft_wrap=True)
     sys.exit(2)
 
 
@@ -80,7 +81,5 @@ def stderr() -> Console:
     return Console(stderr=True)
 
 
-def escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+def print_path(what: str, path: Path) -> None:
+    Console().print(f"{what}: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leakgauge.cli.limits import limits_of
-from leakgauge.cli.options import JsonFlag, LimitOption
+from leakgauge.cli.options import JsonFlag, LimitOption, limits_of
 from leakgauge.cli.output import finish
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from leakgauge.cli.options import JsonFlag, OutOption, SeedOption
-from leakgauge.cli.output import escaped, exit_early, print_rows, stderr
+from leakgauge.cli.output import exit_early, print_path, print_rows, stderr
 
 
 def reproduce(
@@ -51,4 +51,4 @@ def reproduce(
     file = options.file(result.table)
     write_sheet(result, file.with_suffix(".png"))
     if not as_json:
-        Console().print(f"Result: [bold]{escaped(str(file.resolve()))}[/]", soft_wrap=True)
+        print_path("Result", file)

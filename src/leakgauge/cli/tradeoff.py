@@ -10,9 +10,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, SeedOption
-from leakgauge.cli.output import escaped, exit_early, stderr
+from leakgauge.cli.output import exit_early, print_path, stderr
 
 
 def tradeoff(
@@ -48,10 +49,10 @@ def tradeoff(
         sys.stdout.write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")
     else:
         console = Console()
-        console.print(f"[bold]{escaped(sentence(result))}[/]")
+        console.print(f"[bold]{escape(sentence(result))}[/]")
         for remark in remarks(result):
-            console.print(escaped(remark))
+            console.print(escape(remark))
         console.print(tradeoff_table(result))
-        console.print(f"Report: [bold]{escaped(str(page.resolve()))}[/]", soft_wrap=True)
+        print_path("Report", page)
     if not result.complete:
         exit_early()

@@ -104,26 +104,24 @@ class Forecast:
 
 
 @contextmanager
-def training_progress(console: Console, label: str = "data and model") -> Iterator[AttackProgress]:
-    """A bar for a training; ``label`` is what is made ready before its first step."""
+def training_progress(
+    console: Console, label: str = "data and model", doing: str = "training"
+) -> Iterator[AttackProgress]:
+    """A bar for a training, or what else is one piece of work; ``label`` is what is made ready before it begins."""
     with progress_bar(console, TimeRemainingColumn(compact=True)) as bar:
         task = bar.add_task("preparing", total=None, detail=label)
 
         def step(tick: Tick) -> None:
-            bar.update(
-                task, description="training", total=1.0, completed=tick.fraction, detail=f"{label}, step {tick.step}"
-            )
+            bar.update(task, description=doing, total=1.0, completed=tick.fraction, detail=f"{label}, step {tick.step}")
 
         yield step
 
 
-@contextmanager
 def case_progress(
     console: Console, cases: Sequence[Case], clock: Callable[[], float] = time.monotonic
-) -> Iterator[Watch]:
+) -> AbstractContextManager[Watch]:
     """A bar over all cases and one for each that is under way, each with its time left."""
-    with work_progress(console, [case.attack_name for case in cases], clock) as watch:
-        yield watch
+    return work_progress(console, [case.attack_name for case in cases], clock)
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leakgauge.cli.instahide.common import SchemeOption
-from leakgauge.cli.options import JsonFlag, SeedOption
+from leakgauge.cli.options import JsonFlag, SchemeOption, SeedOption
 from leakgauge.cli.output import finish, stderr
 
 if TYPE_CHECKING:

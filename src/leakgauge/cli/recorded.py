@@ -1,0 +1,113 @@
+"""``leakgauge invert`` and ``leakgauge labels``: attacks on recorded rounds that nobody simulated here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leakgauge.cli.options import (
+    BudgetOption,
+    JsonFlag,
+    LimitOption,
+    OutOption,
+    SecondsOption,
+    SeedOption,
+    check_limits,
+    limits_of,
+)
+from leakgauge.cli.output import finish, stderr
+
+if TYPE_CHECKING:
+    from leakgauge.audit.recorded import RecordedPlan
+    from leakgauge.audit.result import AuditResult
+
+
+def invert(
+    file: Annotated[Path, typer.Argument(help="A recorded round, as .safetensors.")],
+    model: Annotated[str, typer.Option(help="package.module:factory of the model the update belongs to.")],
+    attack: Annotated[str, typer.Option(help="The attack to run.")] = "quasi_newton",
+    budget: BudgetOption = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
+    seconds: SecondsOption = None,
+    truth: Annotated[
+        Path | None, typer.Option(help=".npz with the private `images` (or `rows`) and `labels`, to score it.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    seed: SeedOption = None,
+    out: OutOption = Path("inverted"),
+    fail_above: LimitOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Attack a recorded update that nobody simulated here; write what came back and a report."""
+    from leakgauge.audit.recorded import RecordedPlan
+    from leakgauge.report.images import write_images
+    from leakgauge.report.rows import write_rows
+    from leakgauge.space import TableSpace
+
+    limits = limits_of(fail_above)
+    plan = RecordedPlan(
+        files=(str(file),),
+        model=model,
+        attacks=(attack,),
+        budget=budget,
+        steps=steps,
+        seconds=seconds,
+        truths=() if truth is None else (str(truth),),
+        weights=weights,
+        seed=seed or 0,
+    )
+    result = _attack(plan, out, limits)
+    for row in result.rows:
+        for record in row.records:
+            if isinstance(record.space, TableSpace):
+                write_rows(record.space, record.pictures.reconstructions, out)
+            else:
+                write_images(record.pictures.reconstructions, out)
+    finish(result, out, limits, as_json, "invert")
+
+
+def labels(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded rounds, as .safetensors.")],
+    model: Annotated[str, typer.Option(help="package.module:factory of the model the updates belong to.")],
+    method: Annotated[list[str] | None, typer.Option(help="Repeatable; a label attack of `leakgauge list`.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples per update, where a file does not say.")] = None,
+    truth: Annotated[
+        list[Path] | None, typer.Option(help=".npz with private `images` and `labels`; once per FILE, in order.")
+    ] = None,
+    seed: SeedOption = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results and a report; without it, none.")] = None,
+    fail_above: LimitOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Restore the labels of recorded updates: which classes a client trained on, and how often."""
+    from leakgauge.audit.recorded import DEFAULT_LABEL_ATTACK, RecordedPlan
+    from leakgauge.report.console import label_tables
+
+    limits = limits_of(fail_above)
+    plan = RecordedPlan(
+        files=tuple(map(str, files)),
+        model=model,
+        attacks=tuple(method or (DEFAULT_LABEL_ATTACK,)),
+        labels_only=True,
+        batch_size=batch_size,
+        truths=tuple(map(str, truth or ())),
+        seed=seed or 0,
+    )
+    result = _attack(plan, out, limits)
+    finish(result, out, limits, as_json, "labels", label_tables)
+
+
+def _attack(plan: RecordedPlan, out: Path | None, limits: dict[str, float]) -> AuditResult:
+    from leakgauge.audit.execute import execute
+    from leakgauge.audit.recorded import prepare_recorded
+    from leakgauge.audit.store import check_reachable
+    from leakgauge.report.progress import case_progress
+
+    if out is not None:
+        check_reachable(out)
+    prepared = prepare_recorded(plan)
+    check_limits(limits, prepared)
+    with case_progress(stderr(), prepared.cases) as watch:
+        return execute(prepared, out, watch)
