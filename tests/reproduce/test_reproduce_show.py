@@ -65,7 +65,7 @@ def test_a_configuration_is_shown_without_its_defaults() -> None:
     assert brief(MLP()) == "MLP()"
 
 
-def test_the_best_images_are_given_beside_all_of_them_and_beside_the_nulls_best(options: Options) -> None:
+def test_the_best_images_are_given_as_printed_of_them_and_beside_the_nulls_best(options: Options) -> None:
     blind = replace(EXACT, attack=inverting_gradients(steps=2), updates=1, nulls=1, batch_size=4)
     result = reproduce(images_of(blind, best=2), options)
     (row,) = result.to_dict()["rows"]

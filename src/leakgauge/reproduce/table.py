@@ -233,6 +233,12 @@ class Row:
     arm: str | None = None
     of: str | None = None
 
+    @classmethod
+    def printed(cls, label: str, numbers: Mapping[str, Published], first: str, at: Callable[[Scale], Measure]) -> Row:
+        """A row with all that the paper prints of it, by metric; ``first`` is the table's own."""
+        also = {metric: value for metric, value in numbers.items() if metric != first}
+        return cls(label, numbers.get(first), at, also)
+
     @property
     def name(self) -> str:
         return self.of or self.label

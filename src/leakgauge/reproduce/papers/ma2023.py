@@ -56,19 +56,14 @@ def _both(source: str, existence: float, counts: float) -> Mapping[str, Publishe
 
 
 TABLE3 = {
-    f"{model}, K={size}, {parts}": _both("Table 3", 1.0, 1.0)
+    f"{model}, K={size}, {_WITH if parts else _PLAIN}": (model, size, parts)
     for model, size in (("LeNet-5", 128), ("VGG-16", 64))
-    for parts in (_PLAIN, _WITH)
+    for parts in (False, True)
 }
+"""Model, size of the batch and whether it has such parts; every number printed is 1."""
 
 TABLE4 = {
-    (1, 128): _both("Table 4", 1.0, 1.0),
-    (2, 64): _both("Table 4", 1.0, 1.0),
-    (4, 32): _both("Table 4", 1.0, 1.0),
-    (8, 16): _both("Table 4", 1.0, 1.0),
-    (16, 8): _both("Table 4", 1.0, 1.0),
-    (32, 4): _both("Table 4", 1.0, 1.0),
-    (64, 2): _both("Table 4", 1.0, 1.0),
+    **{(present, 128 // present): _both("Table 4", 1.0, 1.0) for present in (1, 2, 4, 8, 16, 32, 64)},
     (100, 1): _both("Table 4", 0.998, 0.911),
 }
 """By number of classes and images of each."""
@@ -189,11 +184,6 @@ def _methods(attack: Attack, batch_size: int, training: int, scale: Scale) -> Se
     )
 
 
-def _row(label: str, published: Mapping[str, Published], at: Any) -> Row:
-    first, *others = _METRICS
-    return Row(label, published.get(first), at, {name: published[name] for name in others if name in published})
-
-
 _COMMON: dict[str, Any] = {
     "dataset": _Halved(),
     "metrics": _METRICS,
@@ -213,13 +203,8 @@ TABLES: tuple[Table, ...] = (
         name="ma2023/table3",
         title="Ma et al. 2023, Table 3: iLRG with and without BatchNorm and dropout",
         rows=tuple(
-            _row(
-                f"{model}, K={size}, {_WITH if parts else _PLAIN}",
-                TABLE3[f"{model}, K={size}, {_WITH if parts else _PLAIN}"],
-                partial(_table3, model, size, parts),
-            )
-            for model, size in (("LeNet-5", 128), ("VGG-16", 64))
-            for parts in (False, True)
+            Row.printed(label, _both("Table 3", 1.0, 1.0), _METRICS[0], partial(_table3, *of))
+            for label, of in TABLE3.items()
         ),
         assumptions=(*_NOTES, "The paper's VGG-16 is on ImageNet; here on CIFAR-100, in its form for small images."),
         **_COMMON,
@@ -228,9 +213,10 @@ TABLES: tuple[Table, ...] = (
         name="ma2023/table4",
         title="Ma et al. 2023, Table 4: iLRG on LeNet-5 under other distributions of labels",
         rows=tuple(
-            _row(
+            Row.printed(
                 f"NoC={present}, MRoC={repeats}, {_WITH if parts else _PLAIN}{suffix}",
                 {} if suffix else published,
+                _METRICS[0],
                 partial(_table4, present, repeats, parts, attack),
             )
             for suffix, attack in (("", ILRG(one_by_one=True)), (": ours", BestLabels()))
@@ -246,7 +232,9 @@ TABLES: tuple[Table, ...] = (
     Table(
         name="ma2023/models",
         title="Ma et al. 2023: iLRG by architecture, untrained",
-        rows=tuple(_row(label, published, partial(_models, label)) for label, published in MODELS.items()),
+        rows=tuple(
+            Row.printed(label, published, _METRICS[0], partial(_models, label)) for label, published in MODELS.items()
+        ),
         assumptions=(
             *_NOTES,
             "Published numbers of ResNet-50 are on ImageNet; here CIFAR-100 images get labels drawn from 1000 classes.",
@@ -257,7 +245,7 @@ TABLES: tuple[Table, ...] = (
         name="ma2023/methods",
         title="Every rule for labels on the same victims: LeNet-5 untrained, VGG-11 trained",
         rows=tuple(
-            _row(f"{state}, K={size}: {name}", {}, partial(_methods, attack, size, training))
+            Row(f"{state}, K={size}: {name}", None, partial(_methods, attack, size, training))
             for training, state in enumerate(("untrained", "trained", "trained longer"))
             for size in (24, 64)
             for name, attack in METHODS.items()

@@ -62,9 +62,8 @@ def _rows() -> tuple[Row, ...]:
         for batch_size in SECONDS:
             for label, attack in _ATTACKS.items():
                 printed = PUBLISHED if (activation, batch_size, label) == ("sigmoid", 8, "GIAS") else {}
-                also = {metric: value for metric, value in printed.items() if metric != "psnr"}
                 at = partial(_setting, activation, batch_size, attack)
-                rows.append(Row(f"{activation}, batch {batch_size}: {label}", printed.get("psnr"), at, also))
+                rows.append(Row.printed(f"{activation}, batch {batch_size}: {label}", printed, "psnr", at))
     return tuple(rows)
 
 

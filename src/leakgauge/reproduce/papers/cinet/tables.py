@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget
@@ -105,9 +106,8 @@ def _rows(name: str, batches: Mapping[Scale, int], steps: int, seconds: float) -
     for activation in _ACTIVATIONS:
         for label, attack in attacks.items():
             printed = PUBLISHED[name] if (activation, label) == ("sigmoid", _CI_NET) else {}
-            also = {metric: value for metric, value in printed.items() if metric != "psnr"}
             at = partial(_setting, activation, attack(steps), batches, seconds)
-            rows.append(Row(f"{activation}: {label}", printed.get("psnr"), at, also))
+            rows.append(Row.printed(f"{activation}: {label}", printed, "psnr", at))
     return tuple(rows)
 
 
@@ -119,7 +119,7 @@ def _ablation(label: str, attack: GradientMatching) -> Row:
 AFFINE = (
     "psnr_affine is after the best gain and offset per channel: BatchNorm in train mode hides contrast and brightness."
 )
-_COMMON = (
+_NOTES = (
     "Sigmoid and ReLU stand side by side; the paper has sigmoid only, and others report that ReLU fails.",
     "Labels are restored from the update, as in Algorithm 1; the released code is given them.",
     "At cpu scale the victim is a LeNet with BatchNorm and 32 channels instead of ResNet-18, and the batch is smaller.",
@@ -128,36 +128,35 @@ _COMMON = (
     "The authors pair each reconstruction with its best original; here each original has one partner.",
     "LPIPS (VGG) is in the file as published; it is measured by audits that are given its weights.",
 )
+_COMMON: dict[str, Any] = {
+    "dataset": Cifar10(),
+    "metrics": _METRICS,
+    "shown": len(_METRICS),
+    "threat_model": "honest_but_curious",
+}
 
 TABLES: tuple[Table, ...] = (
     Table(
         name="cinet/table4",
         title="Zhang et al. 2023 (CI-Net), Table 4: a batch of 64 CIFAR-10 images",
-        dataset=Cifar10(),
         rows=_rows("table4", {"smoke": 2, "cpu": 16, "full": 64}, steps=2_000, seconds=60.0),
         assumptions=(
             "The same table prints GIAS: PSNR 16.06, SSIM 0.87, FSIM 0.94, LPIPS 0.04; it needs a generator, so it is "
             "no row here but an experiment of its own, cinet/gias.",
-            *_COMMON,
+            *_NOTES,
         ),
-        metrics=_METRICS,
-        threat_model="honest_but_curious",
-        shown=len(_METRICS),
+        **_COMMON,
     ),
     Table(
         name="cinet/table5",
         title="Zhang et al. 2023 (CI-Net), Table 5: a batch of 256 CIFAR-10 images",
-        dataset=Cifar10(),
         rows=_rows("table5", {"smoke": 4, "cpu": 32, "full": 256}, steps=150_000, seconds=120.0),
-        assumptions=("The paper runs 150 000 rounds, and so does full scale.", *_COMMON),
-        metrics=_METRICS,
-        threat_model="honest_but_curious",
-        shown=len(_METRICS),
+        assumptions=("The paper runs 150 000 rounds, and so does full scale.", *_NOTES),
+        **_COMMON,
     ),
     Table(
         name="cinet/figure8",
         title="Zhang et al. 2023 (CI-Net), Figure 8 and appendix B.1: what the generator is made of",
-        dataset=Cifar10(),
         rows=(
             _ablation("as proposed: nearest up-sampling, spectral norm", ci_net()),
             _ablation("bilinear up-sampling", ci_net(upsampling="bilinear")),
@@ -170,10 +169,8 @@ TABLES: tuple[Table, ...] = (
             "The figure shows curves of the interpolation; the other rows ablate what appendix B.1 says in words.",
             "BatchNorm stays in every row.",
             "The batch of the figure is not given; 64 at full scale.",
-            *_COMMON[1:4],
+            *_NOTES[1:4],
         ),
-        metrics=_METRICS,
-        threat_model="honest_but_curious",
-        shown=len(_METRICS),
+        **_COMMON,
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -77,7 +78,12 @@ class FixedShares(Scheme):
         return drawn._replace(coefficients=shares.expand(num_private, 2).contiguous())
 
 
-_GUESS = "naming the most frequent class of the test images"
+_COMMON: dict[str, Any] = {
+    "dataset": Cifar10(),
+    "metrics": ("accuracy",),
+    "null": "naming the most frequent class of the test images",
+    "shrunk": _TRAINED_LESS,
+}
 _TRAINING_ASSUMPTIONS = (
     "Encryptions are drawn anew in every epoch; partners and coefficients over the whole training set.",
     "In inference: class probabilities averaged over ten encryptions of a test image, whose partners are other test "
@@ -112,7 +118,6 @@ def _both_ways(name: str, scheme: Scheme) -> tuple[Row, Row]:
 _TABLE2 = Table(
     name="huang2020/table2",
     title="Huang et al. 2020, Table 2: test accuracy on CIFAR-10",
-    dataset=Cifar10(),
     rows=(
         _of_table2("vanilla"),
         _of_table2("DP-SGD", defence=DPSGD()),
@@ -122,8 +127,6 @@ _TABLE2 = Table(
         *_both_ways("cross, k=6", CrossDataset(6)),
         _row(f"Laplace noise, alpha=0.75{OWN}", None, NoisyImages(0.75)),
     ),
-    metrics=("accuracy",),
-    null=_GUESS,
     assumptions=(
         *_TRAINING_ASSUMPTIONS,
         "The paper takes DP-SGD from another one, which trains on features of public images; here it is trained "
@@ -131,7 +134,7 @@ _TABLE2 = Table(
         "Public images are other training images of CIFAR-10 where the paper has patches of ImageNet.",
         "Laplace noise as in Figure 4, of the norm of three quarters of an image, which is what k=4 mixes in.",
     ),
-    shrunk=_TRAINED_LESS,
+    **_COMMON,
 )
 
 
@@ -145,15 +148,12 @@ def _of_figure3(k: int) -> Row:
 _FIGURE3 = Table(
     name="huang2020/figure3",
     title="Huang et al. 2020, Figure 3: test accuracy of inside-dataset InstaHide against k, CIFAR-10",
-    dataset=Cifar10(),
     rows=(_of_table2("vanilla"), *map(_of_figure3, range(1, 7))),
-    metrics=("accuracy",),
-    null=_GUESS,
     assumptions=(
         *_TRAINING_ASSUMPTIONS,
         "The figure is a plot; its text says that k = 4 loses 3.4 points, and that k = 2 is better than k = 1.",
     ),
-    shrunk=_TRAINED_LESS,
+    **_COMMON,
 )
 
 
@@ -170,10 +170,7 @@ def _of_figure4(alpha: float) -> tuple[Row, Row]:
 _FIGURE4 = Table(
     name="huang2020/figure4",
     title="Huang et al. 2020, Figure 4: InstaHide (k=2) and Laplace noise of the same norm, CIFAR-10",
-    dataset=Cifar10(),
     rows=tuple(row for alpha in ALPHAS for row in _of_figure4(alpha)),
-    metrics=("accuracy",),
-    null=_GUESS,
     assumptions=(
         "Encryptions and noise are drawn anew in every epoch.",
         "Both are asked about plain test images; the paper does not say how it asks, and with alpha > 1/2 an "
@@ -181,7 +178,7 @@ _FIGURE4 = Table(
         "Norms are those of pixels around the centre of their range; noise is not clipped.",
         "The text says that InstaHide stays above 90 %, and that noise falls from about 94 % to about 10 %.",
     ),
-    shrunk=_TRAINED_LESS,
+    **_COMMON,
 )
 
 TABLES = (_TABLE2, _FIGURE3, _FIGURE4)
