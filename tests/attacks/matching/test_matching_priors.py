@@ -23,7 +23,7 @@ from leakgauge.attacks.matching import (
     TotalVariation,
 )
 from leakgauge.attacks.matching.priors import Absent, SideBySide, SignedTotalVariation, bind_all
-from leakgauge.attacks.matching.priors.registration import register, roll, shifts
+from leakgauge.attacks.matching.priors.images import register, roll, shifts
 from leakgauge.models import Compact, ConvNet, build
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch

@@ -29,8 +29,8 @@ from leakgauge.attacks.matching import (
     Tangent,
     TotalVariation,
 )
+from leakgauge.attacks.matching.loss import Unknowns
 from leakgauge.attacks.matching.search import Search
-from leakgauge.attacks.matching.unknowns import Unknowns
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.models import Compact, LeNet, build

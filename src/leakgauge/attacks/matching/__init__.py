@@ -12,6 +12,7 @@ from leakgauge.attacks.matching.differentiation import (
     FrozenDifference,
     Tangent,
 )
+from leakgauge.attacks.matching.loss import FreeLabels
 from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, Geometric, Latest, Stepwise, Uniform
 from leakgauge.attacks.matching.optimisers import (
     LBFGS,
@@ -44,4 +45,3 @@ from leakgauge.attacks.matching.priors import (
 )
 from leakgauge.attacks.matching.relay import Leg, Relay
 from leakgauge.attacks.matching.surrogate import StraightLine
-from leakgauge.attacks.matching.unknowns import FreeLabels

@@ -12,6 +12,7 @@ from leakgauge.attacks.base import LabelAttack, SteppedAttack, finite_update
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.labels.best import BestLabels
 from leakgauge.attacks.matching.differentiation import Automatic, Differentiation
+from leakgauge.attacks.matching.loss import FreeLabels, Unknowns
 from leakgauge.attacks.matching.objectives import Cosine, Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Coordinates, Parametrisation, Pixels
@@ -19,7 +20,6 @@ from leakgauge.attacks.matching.priors import Balanced, Penalties, Prior
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
-from leakgauge.attacks.matching.unknowns import FreeLabels, Unknowns
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation, known
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,16 +12,54 @@ from leakgauge import params as tree
 from leakgauge.attacks.base import Snapshot, Stepper
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.differentiation import Differentiation
-from leakgauge.attacks.matching.loss import RowsLoss
+from leakgauge.attacks.matching.loss import RowsLoss, Unknowns
 from leakgauge.attacks.matching.objectives import Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, OptimiserState
 from leakgauge.attacks.matching.priors import Penalties, Prior
 from leakgauge.attacks.matching.problem import MatchingProblem
-from leakgauge.attacks.matching.snapshot import read_state, same_layout, write_state
-from leakgauge.attacks.matching.unknowns import Unknowns
 from leakgauge.errors import InvalidFile
 from leakgauge.progress import Tick
 from leakgauge.types import Outcome, Reconstruction
+
+
+def write_state(value: Any, prefix: str = "") -> dict[str, Tensor]:
+    """The tensors and numbers of a dataclass, however deep, by name."""
+    found: dict[str, Tensor] = {}
+    for entry in fields(value):
+        part, name = getattr(value, entry.name), f"{prefix}{entry.name}"
+        if isinstance(part, Tensor):
+            found[name] = part
+        elif isinstance(part, int):
+            found[name] = torch.tensor(part)
+        elif is_dataclass(part):
+            found |= write_state(part, f"{name}.")
+    return found
+
+
+def read_state(like: Any, tensors: Snapshot, prefix: str = "") -> Any:
+    """A copy of the dataclass with its tensors and numbers from a snapshot."""
+    changes: dict[str, Any] = {}
+    for entry in fields(like):
+        part, name = getattr(like, entry.name), f"{prefix}{entry.name}"
+        if isinstance(part, Tensor):
+            changes[entry.name] = tensors[name].to(part).clone()
+        elif isinstance(part, int):
+            changes[entry.name] = int(tensors[name])
+        elif is_dataclass(part):
+            changes[entry.name] = read_state(part, tensors, f"{name}.")
+    return replace(like, **changes)
+
+
+def same_layout(kept: Snapshot, fresh: Snapshot, *, growing: str) -> bool:
+    """The same names, types and sizes, save for the tensor that grows with the steps."""
+
+    def describe(snapshot: Snapshot) -> dict[str, tuple[object, ...]]:
+        return {
+            name: (tensor.dtype, tensor.ndim, tensor.shape[1:] if name == growing else tensor.shape)
+            for name, tensor in snapshot.items()
+        }
+
+    return describe(kept) == describe(fresh)
 
 
 @dataclass(frozen=True)

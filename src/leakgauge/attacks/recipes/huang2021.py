@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from leakgauge.attacks.matching.attack import GradientMatching
+from leakgauge.attacks.matching.loss import FreeLabels
 from leakgauge.attacks.matching.objectives import Cosine
 from leakgauge.attacks.matching.optimisers import SignedAdam, StepDecay
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import BatchNormStatistics, PixelNorm
-from leakgauge.attacks.matching.unknowns import FreeLabels
 from leakgauge.attacks.recipes.shared import UNIT, budget_from, total_variation
 
 

@@ -9,9 +9,14 @@ from leakgauge.attacks.matching.differentiation.accumulated import Accumulated
 from leakgauge.attacks.matching.differentiation.automatic import Automatic
 from leakgauge.attacks.matching.differentiation.evaluation import Evaluator, plan_evaluation
 from leakgauge.attacks.matching.differentiation.graph import DoubleBackward
-from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pull, Wanted
-from leakgauge.attacks.matching.differentiation.matcher import Matcher
+from leakgauge.attacks.matching.differentiation.matcher import Linearised, Matcher, Pull, Wanted
 from leakgauge.attacks.matching.differentiation.quotient import FiniteDifference
-from leakgauge.attacks.matching.differentiation.route import Differentiation
-from leakgauge.attacks.matching.differentiation.rows import OneByOne, Rows, RowwiseLoss, Together, stack_rows
+from leakgauge.attacks.matching.differentiation.route import (
+    Differentiation,
+    OneByOne,
+    Rows,
+    RowwiseLoss,
+    Together,
+    stack_rows,
+)
 from leakgauge.attacks.matching.differentiation.sweeps import FrozenDifference, Tangent

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation.automatic import Automatic
-from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pull, Wanted
-from leakgauge.attacks.matching.differentiation.matcher import STEP_BY_STEP
+from leakgauge.attacks.matching.differentiation.matcher import STEP_BY_STEP, Linearised, Pull, Wanted
 from leakgauge.attacks.matching.differentiation.route import Differentiation
 from leakgauge.attacks.matching.engine import Pulled
 from leakgauge.attacks.matching.problem import MatchingProblem

@@ -8,11 +8,9 @@ from torch import Tensor
 
 from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation.graph import DoubleBackward
-from leakgauge.attacks.matching.differentiation.linearised import Linearised
-from leakgauge.attacks.matching.differentiation.matcher import CandidateLoss
+from leakgauge.attacks.matching.differentiation.matcher import CandidateLoss, Linearised
 from leakgauge.attacks.matching.differentiation.quotient import FiniteDifference
-from leakgauge.attacks.matching.differentiation.route import Differentiation
-from leakgauge.attacks.matching.differentiation.rows import RowwiseLoss
+from leakgauge.attacks.matching.differentiation.route import Differentiation, RowwiseLoss
 from leakgauge.attacks.matching.differentiation.sweeps import Tangent
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.errors import UnsupportedModel

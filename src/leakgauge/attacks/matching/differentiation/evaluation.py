@@ -11,8 +11,7 @@ from torch import Tensor
 
 from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation.graph import DoubleBackward
-from leakgauge.attacks.matching.differentiation.route import Differentiation
-from leakgauge.attacks.matching.differentiation.rows import OneByOne, Rows, RowwiseLoss
+from leakgauge.attacks.matching.differentiation.route import Differentiation, OneByOne, Rows, RowwiseLoss
 from leakgauge.attacks.matching.problem import MatchingProblem
 
 

@@ -9,10 +9,8 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from leakgauge import params as tree
-from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pull, Wanted
-from leakgauge.attacks.matching.differentiation.matcher import STEP_BY_STEP, CandidateLoss
-from leakgauge.attacks.matching.differentiation.route import Differentiation
-from leakgauge.attacks.matching.differentiation.rows import RowwiseLoss, Together
+from leakgauge.attacks.matching.differentiation.matcher import STEP_BY_STEP, CandidateLoss, Linearised, Pull, Wanted
+from leakgauge.attacks.matching.differentiation.route import Differentiation, RowwiseLoss, Together
 from leakgauge.attacks.matching.engine import Pulled
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 from leakgauge.attacks.matching.surrogate import StraightLine

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from leakgauge import params as tree
-from leakgauge.attacks.matching.differentiation.linearised import Linearised, Wanted
 from leakgauge.attacks.matching.engine import Pulled
 from leakgauge.attacks.matching.problem import MatchingProblem, ValueAndGradient
 from leakgauge.attacks.matching.surrogate import StraightLine
@@ -18,6 +19,25 @@ from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.clients import computation
 from leakgauge.protocol.local_update import FedSGD, LocalSteps, LocalUpdate
 from leakgauge.types import Batch, ParamTree
+
+Pull = Callable[[dict[str, Tensor]], Pulled]
+"""From a direction v in the parameters to the derivatives of <g, v>; uses up v."""
+
+
+class Wanted(NamedTuple):
+    """In what the gradient is to be differentiated, besides the images."""
+
+    params: bool = False
+    labels: bool = False
+
+
+class Linearised(ABC):
+    """The gradient of one learner's loss with its derivatives, for any parameters and batch of one shape."""
+
+    @abstractmethod
+    def at(self, params: ParamTree, batch: Batch, wanted: Wanted) -> tuple[dict[str, Tensor], Pull]:
+        """The gradient, and its derivative."""
+
 
 STEP_BY_STEP = (FedSGD, LocalSteps, StraightLine)
 """Clients whose local steps a route differentiates one by one; others are differentiated as a whole."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leakgauge import params as tree
-from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pull, Wanted
+from leakgauge.attacks.matching.differentiation.matcher import Linearised, Pull, Wanted
 from leakgauge.attacks.matching.differentiation.route import Differentiation
 from leakgauge.attacks.matching.engine import Pulled
 from leakgauge.attacks.matching.problem import MatchingProblem

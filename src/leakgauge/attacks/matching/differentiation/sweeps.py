@@ -11,10 +11,8 @@ from torch import Tensor
 
 from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation.graph import Graph
-from leakgauge.attacks.matching.differentiation.linearised import Linearised, Pull, Wanted
-from leakgauge.attacks.matching.differentiation.matcher import STEP_BY_STEP, Matcher
-from leakgauge.attacks.matching.differentiation.route import Differentiation
-from leakgauge.attacks.matching.differentiation.rows import RowwiseLoss, Together
+from leakgauge.attacks.matching.differentiation.matcher import STEP_BY_STEP, Linearised, Matcher, Pull, Wanted
+from leakgauge.attacks.matching.differentiation.route import Differentiation, RowwiseLoss, Together
 from leakgauge.attacks.matching.engine import Network, NetworkGradient, Pulled, Remembered, trace
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.errors import UnsupportedModel

@@ -3,6 +3,5 @@ answers with the next one. All restarts advance in lockstep, each with its own s
 
 from leakgauge.attacks.matching.optimisers.adam import Adam, AdamFamily, Langevin, QuantisedSign, SignedAdam
 from leakgauge.attacks.matching.optimisers.base import Optimiser, OptimiserState
-from leakgauge.attacks.matching.optimisers.curvature import CurvatureMemory
-from leakgauge.attacks.matching.optimisers.lbfgs import LBFGS
+from leakgauge.attacks.matching.optimisers.lbfgs import LBFGS, CurvatureMemory
 from leakgauge.schedules import ConstantRate, CosineDecay, StepDecay, WarmUp

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.matching.priors.base import Prior
-from leakgauge.attacks.matching.priors.side_by_side import bind_all, side_by_side
-from leakgauge.attacks.matching.priors.total_variation import TotalVariation
+from leakgauge.attacks.matching.priors.base import Prior, bind_all, side_by_side
+from leakgauge.attacks.matching.priors.images import TotalVariation
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation
 

@@ -6,5 +6,8 @@ from leakgauge.attacks.matching.parametrisations.generators.trained import (
     TrainedGenerator,
     WeightsPerImage,
 )
-from leakgauge.attacks.matching.parametrisations.generators.untrained import UntrainedGenerator
-from leakgauge.attacks.matching.parametrisations.generators.weights import WIDTH_RULES, GeneratorWeights
+from leakgauge.attacks.matching.parametrisations.generators.untrained import (
+    WIDTH_RULES,
+    GeneratorWeights,
+    UntrainedGenerator,
+)
