@@ -77,10 +77,14 @@ def audit_tables(result: AuditResult) -> RenderableType:
 
 
 def _listing(found: RowTable) -> RenderableType:
-    """The columns below one another, as they do not fit side by side; what is right stands out."""
-    shown = [line for line in found.lines if line.cells]
+    """The columns below one another, as they do not fit side by side; what is right stands out.
+
+    The private row, what came back first and the null: more would break words at 80 characters; the page has them all.
+    """
+    lines = [line for line in found.lines if line.cells]
+    shown = [*lines[:2], *(line for line in lines[2:] if line.verdict is None)]
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    grid.add_column(found.title, overflow="fold")
+    grid.add_column(found.title, no_wrap=True)
     for line in shown:
         grid.add_column(Text(line.title), justify="right", overflow="fold")
     for index, name in enumerate(found.columns):
