@@ -18,7 +18,7 @@ from leakgauge.errors import InvalidCase
 from leakgauge.files import read_tensors
 from leakgauge.generative import GeneratorTraining, GeneratorTrainingPlan
 from leakgauge.progress import silent
-from leakgauge.reproduce import TABLES, Options, reproduce, victims
+from leakgauge.reproduce import TABLES, Options, reproduce, run
 from leakgauge.reproduce.generators import WithGenerator
 from leakgauge.reproduce.measures.updates import budget_of
 from leakgauge.types import Batch
@@ -28,7 +28,7 @@ ATTACK = WithGenerator(gias(steps=2), width=2, latent=4, training=GeneratorTrain
 
 @pytest.fixture(scope="module")
 def data() -> Dataset:
-    photos = victims.embedded(16)
+    photos = run.embedded(16)
     return replace(photos, train=photos.train[:8])
 
 

@@ -19,7 +19,7 @@ from leakgauge.attacks.recipes import inverting_gradients
 from leakgauge.audit.executors import in_process
 from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP
-from leakgauge.reproduce import TABLES, Options, Row, Table, prepare, reproduce, run, victims
+from leakgauge.reproduce import TABLES, Options, Row, Table, prepare, reproduce, run
 from leakgauge.reproduce.measures.updates import Setting
 from leakgauge.training import Training
 from leakgauge.training import models as training_models
@@ -147,7 +147,7 @@ def _of_labels(row: dict[str, Any], metric: str) -> None:
 
 def test_an_exact_attack_recovers_the_first_test_images_and_its_null_does_not(options: Options) -> None:
     (row,) = reproduce(images_of(EXACT), options).rows
-    images, found = victims.embedded().test.inputs, row.found
+    images, found = run.embedded().test.inputs, row.found
     assert [update["victims"] for update in found.facts["updates"]] == [[0], [1], [2]]
     torch.testing.assert_close(found.originals, images[:3])
     torch.testing.assert_close(found.estimates, images[:3], atol=1e-4, rtol=0)
@@ -321,7 +321,7 @@ def test_what_attacks_no_update_takes_neither_images_nor_seconds(options: Option
 
 
 def test_the_embedded_photographs_come_class_by_class_in_turn() -> None:
-    dataset = victims.embedded()
+    dataset = run.embedded()
     assert dataset.test.labels[:14].tolist() == [*range(7)] * 2
     assert len(dataset.train)
 

@@ -20,7 +20,7 @@ from leakgauge.attacks.recipes import inverting_gradients
 from leakgauge.audit.executors import in_process
 from leakgauge.models import MLP, Compact
 from leakgauge.report.progress import work_progress
-from leakgauge.reproduce import TABLES, Options, Table, prepare, reproduce, victims
+from leakgauge.reproduce import TABLES, Options, Table, prepare, reproduce, run
 from leakgauge.reproduce.measures.updates import Setting, brief
 from leakgauge.reproduce.show import grid, write_sheet
 from leakgauge.training import Training
@@ -85,7 +85,7 @@ def test_the_sheet_shows_originals_above_what_came_back(options: Options) -> Non
     with Image.open(options.out / "sheet.png") as sheet:
         pixels = np.asarray(sheet)
     assert pixels.shape == (2 * 16 + 2, 3 * 17, 3)
-    expected = (victims.embedded().test.inputs[0] * 255).round().permute(1, 2, 0).numpy()
+    expected = (run.embedded().test.inputs[0] * 255).round().permute(1, 2, 0).numpy()
     assert np.array_equal(pixels[:16, :16], expected)
     assert np.abs(pixels[16:32, :16].astype(int) - expected).max() <= 1
 

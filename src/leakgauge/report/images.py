@@ -45,11 +45,6 @@ def strip(*lines: Iterable[Tensor]) -> Tensor:
     return drawn if len(drawn) == 3 else drawn[:1].expand(3, -1, -1)
 
 
-def paired(originals: Sequence[Tensor] | Tensor, found: Sequence[Tensor] | Tensor) -> Tensor:
-    """The first private images c h w, above what came back of each."""
-    return strip(originals[:MOST], found[:MOST])
-
-
 def write_strips(strips: Sequence[Tensor], path: Path) -> Path | None:
     """One below the other, as a PNG; None if there is none."""
     if not strips:

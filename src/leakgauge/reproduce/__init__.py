@@ -6,22 +6,3 @@ from leakgauge.reproduce.registry import TABLES, named_table
 from leakgauge.reproduce.result import TableResult
 from leakgauge.reproduce.run import Options, prepare, reproduce
 from leakgauge.reproduce.table import SCALES, Found, Measure, Measured, Published, Row, Scale, Table
-
-__all__ = [
-    "SCALES",
-    "TABLES",
-    "Found",
-    "Measure",
-    "Measured",
-    "Options",
-    "Published",
-    "Row",
-    "Scale",
-    "Setting",
-    "Table",
-    "TableResult",
-    "named_table",
-    "outdated_rows",
-    "prepare",
-    "reproduce",
-]

@@ -9,6 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from leakgauge.catalogue import describe_metric
+from leakgauge.files import finite
 
 FEWEST = 3
 """Updates that a verdict needs."""
@@ -139,8 +140,8 @@ class Contest:
         return {
             "first": first,
             "second": second,
-            "difference": None if math.isnan(gap.mean) else gap.mean,
-            "deviation": None if math.isnan(gap.deviation) else gap.deviation,
+            "difference": finite(gap.mean),
+            "deviation": finite(gap.deviation),
             "ahead": ahead,
         }
 

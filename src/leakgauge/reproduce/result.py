@@ -136,7 +136,8 @@ def orders(table: Table, rows: Sequence[RowResult]) -> list[str]:
         apart = [
             (gap, difference)
             for gap, a, b in pairs
-            if abs(difference := (a.mean or 0) - (b.mean or 0)) > 1.96 * math.hypot(*map(_error, (a, b)))
+            if abs(difference := (a.mean or 0) - (b.mean or 0))
+            > 1.96 * math.hypot(a.standard_error or 0.0, b.standard_error or 0.0)
         ]
         alike = sum(gap * difference > 0 for gap, difference in apart)
         said.append(
@@ -144,7 +145,3 @@ def orders(table: Table, rows: Sequence[RowResult]) -> list[str]:
             "them in the published order."
         )
     return said
-
-
-def _error(value: Measured) -> float:
-    return value.standard_error or 0.0

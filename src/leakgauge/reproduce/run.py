@@ -12,6 +12,8 @@ import torch
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit.store import check_reachable
 from leakgauge.config import build
+from leakgauge.data import Dataset, Photos
+from leakgauge.data.datasets import rank_within_class
 from leakgauge.errors import InvalidCase
 from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.fingerprint import digest
@@ -19,7 +21,6 @@ from leakgauge.progress import Watch, unwatched
 from leakgauge.report.images import MOST
 from leakgauge.reproduce.result import RowResult, TableResult, found_of, numbers_of
 from leakgauge.reproduce.table import SCALES, Bench, Found, Measure, Row, Scale, Table, measuring_code
-from leakgauge.reproduce.victims import dataset_of
 
 _DIGESTED = 2048
 
@@ -97,11 +98,29 @@ def prepare(table: Table, options: Options) -> PreparedTable:
     """Read the data and fix what measures each row; all bad input shows here."""
     check_reachable(options.out)
     measures = {label: one.adapt(options) for label, one in table.measures(options.scale).items()}
-    data = dataset_of(table.name, table.dataset, options.data_root, options.scale, stands_in=table.stands_in)
-    bench = Bench(table, options, data)
+    bench = Bench(table, options, _dataset(table, options))
     for measure in measures.values():
         measure.check(bench)
     return PreparedTable(bench, measures)
+
+
+def embedded(size: int = 16) -> Dataset:
+    """The embedded photographs, the classes in turn, in place of a dataset that is not there."""
+    photos = Photos(size=size)()
+    order = rank_within_class(photos.test.labels).argsort(stable=True)
+    return Dataset(photos.name, photos.train, photos.test[order], photos.class_names)
+
+
+def _dataset(table: Table, options: Options) -> Dataset:
+    """The data of a table, or embedded photographs where those will do."""
+    if options.data_root is not None:
+        return table.dataset(options.data_root)
+    if options.scale == "smoke" or table.stands_in:
+        return embedded(16 if options.scale == "smoke" else 32)
+    raise InvalidCase(
+        f"{table.name} at scale {options.scale!r} needs the data of {table.dataset!r}; name its folder with "
+        "--data-root, or use --scale smoke, which makes do with embedded photographs."
+    )
 
 
 def reproduce(table: Table | PreparedTable, options: Options | None = None, watch: Watch = unwatched) -> TableResult:

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from leakgauge.report.images import paired, write_strips
+from leakgauge.report.images import MOST, strip, write_strips
 from leakgauge.reproduce.result import RowResult, TableResult
 from leakgauge.reproduce.table import Measured, Published, Table
 
@@ -61,14 +61,14 @@ def _columns_of_several(result: TableResult) -> _Columns:
     table = result.table
     metrics = table.metrics[: table.shown]
     form = "mean (best, s.d.): " if table.per_image else ""
-    show = _with_best if table.per_image else _number
 
     def cell(metric: str) -> Callable[[RowResult], str]:
         def joined(row: RowResult) -> str:
             given = row.row.published_of(metric, metrics[0])
-            ours, null = show(row.found.ours.get(metric)), show(row.found.null.get(metric), nothing="-")
-            parts = (ours, _published(given), null)
-            return (",\n" if table.per_image else ", ").join(parts)
+            found, best = row.found, table.per_image
+            ours = _number(found.ours.get(metric), best=best)
+            null = _number(found.null.get(metric), "-", best=best)
+            return (",\n" if best else ", ").join((ours, _published(given), null))
 
         return joined
 
@@ -79,9 +79,8 @@ def _columns_of_several(result: TableResult) -> _Columns:
 
 def write_sheet(result: TableResult, path: Path) -> Path | None:
     """For each row a line of private images above a line of what came back; None if no row has pictures."""
-    found = [row.found for row in result.rows]
-    pairs = [(one.originals, one.estimates) for one in found]
-    return write_strips([paired(a, b) for a, b in pairs if a is not None and b is not None], path)
+    pairs = [(row.found.originals, row.found.estimates) for row in result.rows]
+    return write_strips([strip(a[:MOST], b[:MOST]) for a, b in pairs if a is not None and b is not None], path)
 
 
 def _setting(row: RowResult) -> Text:
@@ -124,16 +123,12 @@ def _published(value: Published | None) -> str:
     return _plain(value.mean) + spread + (" (s.e.)" if value.spread == "standard error" else "")
 
 
-def _number(value: Measured | None, nothing: str = "not measured") -> str:
+def _number(value: Measured | None, nothing: str = "not measured", *, best: bool = False) -> str:
     if value is None or value.mean is None:
         return nothing
+    if best:
+        return f"{_plain(value.mean)} ({_plain(value.best)}, {_plain(value.deviation)})"
     return _plain(value.mean) + ("" if value.deviation is None else f" ± {_plain(value.deviation)}")
-
-
-def _with_best(value: Measured | None, nothing: str = "not measured") -> str:
-    if value is None or value.mean is None:
-        return nothing
-    return f"{_plain(value.mean)} ({_plain(value.best)}, {_plain(value.deviation)})"
 
 
 def _plain(value: float | None) -> str:

@@ -8,8 +8,8 @@ from leakgauge.errors import InvalidCase
 from leakgauge.reproduce import TABLES, Options
 from leakgauge.reproduce.measures.pools import FirstPools, PoolSource, RandomPools
 from leakgauge.reproduce.measures.restoring import ClusteringRecovery, Trial
+from leakgauge.reproduce.run import embedded
 from leakgauge.reproduce.table import Bench
-from leakgauge.reproduce.victims import embedded
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,10 @@ from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state, sim
 from leakgauge.randomness import seeded
 from leakgauge.reproduce import TABLES, Options, Published, Row, Table, prepare, reproduce
 from leakgauge.reproduce.draws import AtRandom, Skewed
-from leakgauge.reproduce.measures.updates import Setting
+from leakgauge.reproduce.measures.updates import Setting, train_head_only
 from leakgauge.reproduce.papers.ma2023 import METHODS
+from leakgauge.reproduce.run import embedded
 from leakgauge.reproduce.show import grid
-from leakgauge.reproduce.victims import embedded, train_head_only
 from leakgauge.space import ImageSpace
 from leakgauge.training import kept_victim
 from leakgauge.types import Outcome, Reconstruction

@@ -18,12 +18,13 @@ from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, View
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks, keep_demasker
-from leakgauge.reproduce.measures.publication import Deployment, Publication, publish
+from leakgauge.reproduce.measures.publication import Publication, publish
 from leakgauge.reproduce.measures.recovery import Judge, Recovery, over_seeds
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured
 from leakgauge.types import Reconstruction
 
 _NAN = float("nan")
+_NEIGHBOURS = 5
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,9 @@ def average_encryptions(
     *,
     private: int = 50,
     copies: int = 50,
-    neighbours: int = 5,
     queries: int = 50,
     seeds: Sequence[int] = (0,),
     decoys: Tensor | None = None,
-    deployment: Deployment | None = None,
     begin: Callable[[str], None] = lambda name: None,
 ) -> list[Averages]:
     """Strong and weak attackers, as published and as strong as they can be, on a view of the encodings.
@@ -66,8 +65,10 @@ def average_encryptions(
     judge = Judge(pools.public if decoys is None else decoys, Whitened().fit(pools.auxiliary))
     results = []
     for seed in seeds:
-        publication = publish(scheme, pools, private, seed=seed, copies=copies, deployment=deployment)
-        for attack, found in _attacks(publication, view, neighbours, queries).items():
+        publication = publish(scheme, pools, private, seed=seed, copies=copies)
+        seen = _viewed(publication.observation, view)
+        asked = torch.arange(min(queries, len(seen.encoded)))
+        for attack, found in (_strong(publication, seen) | _weak(publication, seen, asked)).items():
             begin(attack)
             originals = publication.private.inputs[found.targets]
             unrelated = publication.private.inputs[(found.targets + private // 2) % private]
@@ -140,12 +141,6 @@ class _Found:
     given: tuple[str, ...]
 
 
-def _attacks(publication: Publication, view: View, neighbours: int, queries: int) -> dict[str, _Found]:
-    seen = _viewed(publication.observation, view)
-    asked = torch.arange(min(queries, len(seen.encoded)))
-    return _strong(publication, seen) | _weak(publication, seen, asked, neighbours)
-
-
 def _viewed(observation: EncodingObservation, view: View) -> EncodingObservation:
     """The observation as it looks once the view has been taken of it, which may be costly, so once."""
     encoded = replace(observation.encoded, images=view.encodings(observation.encoded.images))
@@ -167,18 +162,18 @@ def _strong(publication: Publication, seen: EncodingObservation) -> dict[str, _F
     }
 
 
-def _weak(publication: Publication, seen: EncodingObservation, asked: Tensor, neighbours: int) -> dict[str, _Found]:
-    published = AverageOfNearest(neighbours=neighbours, contrast=False)
-    cosine = AverageOfNearest(features=Normalised(), neighbours=neighbours)
-    whitened = AverageOfNearest(features=Whitened(), neighbours=neighbours)
+def _weak(publication: Publication, seen: EncodingObservation, asked: Tensor) -> dict[str, _Found]:
+    published = AverageOfNearest(neighbours=_NEIGHBOURS, contrast=False)
+    cosine = AverageOfNearest(features=Normalised(), neighbours=_NEIGHBOURS)
+    whitened = AverageOfNearest(features=Whitened(), neighbours=_NEIGHBOURS)
     attacks = {
-        "nearest by SSIM, published": (published, structurally_similar(seen.encoded.images, asked, neighbours)),
+        "nearest by SSIM, published": (published, structurally_similar(seen.encoded.images, asked, _NEIGHBOURS)),
         "nearest by cosine": (cosine, cosine.similar(seen, asked)),
         "nearest, whitened": (whitened, whitened.similar(seen, asked)),
     }
     if seen.signed:
         # The mask leaves magnitudes whole, so they find better neighbours than guessed signs do.
-        similar = AverageOfNearest(Magnitudes(), Whitened(), neighbours).similar(publication.observation, asked)
+        similar = AverageOfNearest(Magnitudes(), Whitened(), _NEIGHBOURS).similar(publication.observation, asked)
         attacks["nearest by magnitudes, whitened"] = (whitened, similar)
     # The truth is the private image that an encoding holds most of; nothing is chosen by its outcome.
     own = slice(0, seen.private_per_encoding)

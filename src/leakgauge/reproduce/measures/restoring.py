@@ -167,9 +167,8 @@ def _told(publication: Publication, knows: Knowledge) -> EncodingObservation:
 
 
 def _truth(publication: Publication) -> Tensor:
-    own, mixing = publication.observation.private_per_encoding, publication.mixing
-    kept = mixing._replace(coefficients=mixing.coefficients[:, :own], indices=mixing.indices[:, :own])
-    return kept.matrix(len(publication.private))
+    own = slice(publication.observation.private_per_encoding)
+    return publication.mixing.columns(own).matrix(len(publication.private))
 
 
 def _paired(found: Reconstruction, publication: Publication) -> Tensor:

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget, with_budget
@@ -34,7 +34,7 @@ from leakgauge.report.images import MOST
 from leakgauge.reproduce.draws import Chosen, Draw, InOrder
 from leakgauge.reproduce.generators import WithGenerator
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Scale, Table, require_training_images
-from leakgauge.reproduce.victims import train_head_only
+from leakgauge.space import InputSpace
 from leakgauge.threads import suitable_threads
 from leakgauge.training import Trained, Training, TrainingPlan, Victim, kept_victim, prepare_training, run_training
 from leakgauge.types import Batch
@@ -123,10 +123,8 @@ class Setting(Measure):
         ready = self._prepare_attack(bench, _lazily(bench, f"training the generator of {name}"))
         chosen = self._draw(bench)
         truths, decoys = chosen[: self.updates], chosen[self.updates :]
-        store, metrics = (
-            FolderStore.create(bench.options.out),
-            build_metrics(bench.table.metrics, bench.options.weights),
-        )
+        store = FolderStore.create(bench.options.out)
+        metrics = build_metrics(bench.table.metrics, bench.options.weights)
         records: list[Record] = []
         for index in range(self.models):
             progress = _lazily(bench, f"training the model of {name}", len(records))
@@ -248,6 +246,14 @@ class Setting(Measure):
             auxiliary=_on(device, data.test[-count:]) if count else None,
         )
         return [case for case in cases if not case.null or case.round < len(unrelated)]
+
+
+def train_head_only(module: nn.Module, space: InputSpace) -> None:
+    """Freeze everything below the classifier, so that a client's pass through it keeps nothing for a gradient."""
+    learner, state = learner_and_state(module)
+    head = learner.classifier(state, space.probe(2, state))
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name.startswith(f"{head}."))
 
 
 def budget_of(attack: Any) -> Any:
