@@ -33,7 +33,7 @@ def tradeoff(
     from leakgauge.audit.store import check_reachable
     from leakgauge.config import from_mapping, load_config
     from leakgauge.report.console import tradeoff_table
-    from leakgauge.report.progress import Bars
+    from leakgauge.report.progress import stages
     from leakgauge.report.tradeoff_page import write_tradeoff
     from leakgauge.report.tradeoff_words import remarks, sentence
     from leakgauge.tradeoff import TradeoffPlan
@@ -43,7 +43,7 @@ def tradeoff(
     if seed is not None:
         plan = replace(plan, seed=seed)
     check_reachable(out)
-    result = run(plan, out, Bars(stderr()), executor=executor_for(jobs))
+    result = run(plan, out, stages(stderr()), executor=executor_for(jobs))
     page = write_tradeoff(result, out)
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")

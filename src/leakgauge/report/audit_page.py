@@ -165,10 +165,9 @@ def _metrics(rows: Sequence[Finding]) -> list[Metric]:
 
 
 def _cell(row: Finding, metric: Metric) -> Entry:
-    measurement = row.measurements.get(metric.name)
     if metric.serves is Kind.LABELS and row.labels_given:
         return Entry("given to the attacker")
-    if measurement is None or not measurement.measured:
+    if (measurement := row.measured(metric.name)) is None:
         return Entry(NOT_MEASURED)
     return _proportion(measurement, row.victims) if metric.binary else _average(measurement)
 

@@ -165,8 +165,7 @@ def _scores(found: Sequence[tuple[Finding, Record]]) -> Table:
         grid.add_column(metric.title.replace(" (", "\n("), justify="right")
     for row, record in found:
         null = next((one for one in row.nulls if one.round == record.round), None)
-        cells = [_round_score(metric, record, null) for metric in metrics]
-        grid.add_row(row.attack, *cells)
+        grid.add_row(row.attack, *(_round_score(metric, record, null) for metric in metrics))
     return grid
 
 
@@ -205,8 +204,7 @@ def _input_columns(rows: Sequence[Finding]) -> Iterator[_Column]:
 
 def _score(metric: Metric, row: Finding) -> Text:
     """The mean above its null; of examples that are counted, their number above its interval."""
-    measurement = row.measurements.get(metric.name)
-    if measurement is None or not measurement.measured:
+    if (measurement := row.measured(metric.name)) is None:
         return _not_measured()
     seen, null = measurement.attack, measurement.null
     if metric.binary:
@@ -217,10 +215,8 @@ def _score(metric: Metric, row: Finding) -> Text:
 
 
 def _worst(metric: Metric, row: Finding) -> Text:
-    measurement = row.measurements.get(metric.name)
-    if measurement is None or not measurement.measured:
-        return _not_measured()
-    return Text(metric.show(measurement.attack.worst, digits=_DIGITS))
+    found = row.measured(metric.name)
+    return _not_measured() if found is None else Text(metric.show(found.attack.worst, digits=_DIGITS))
 
 
 def _broken(specification: str) -> str:

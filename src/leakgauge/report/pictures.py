@@ -113,8 +113,7 @@ def null_of(shown: Sequence[Finding]) -> Finding | None:
 
 def found(row: Finding) -> str:
     """How many were identified, and by what."""
-    measurement = row.measurements.get(Identification.name)
-    measured = measurement is not None and measurement.measured
+    measured = row.measured(Identification.name) is not None
     return f"{show_identified(row)} identified by {row.attack}" if measured else f"by {row.attack}"
 
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from statistics import fmean
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColum
 from leakgauge.audit.case import Case
 from leakgauge.progress import Progress as AttackProgress
 from leakgauge.progress import Tick, Watch
+from leakgauge.tradeoff.run import Stages
 
 
 class Pace:
@@ -192,14 +194,6 @@ def progress_bar(console: Console, remaining: ProgressColumn) -> Progress:
     )
 
 
-class Bars:
+def stages(console: Console) -> Stages:
     """Draws what a trade-off reports: a bar for each training, then those of the attacks."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    def training(self, label: str) -> AbstractContextManager[AttackProgress]:
-        return training_progress(self.console, label)
-
-    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[Watch]:
-        return case_progress(self.console, cases)
+    return Stages(partial(training_progress, console), partial(case_progress, console))

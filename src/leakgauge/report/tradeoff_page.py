@@ -28,6 +28,7 @@ def render_tradeoff(result: Tradeoff) -> str:
     """The page as text; the same result gives the same text."""
     best = cheapest(result) if result.limit and result.complete else None
     front = {point.row.defence for point in result.front()}
+    known = result.description
     judged = Verdict.LEAKS if result.complete and result.limit else Verdict.NOT_JUDGED
     return render_page(
         "tradeoff.html",
@@ -36,7 +37,7 @@ def render_tradeoff(result: Tradeoff) -> str:
         tone=judged if best is None else Verdict.NO_LEAK_FOUND,
         caveat=True,
         banner=None if result.complete else "Stopped early; cells that had not finished are shown as not measured.",
-        context=_context(result),
+        context=[f"{name} {known[name]}" for name in ("dataset", "model", "recipe") if name in known],
         plot=scatter(result),
         conditions=[(describe_condition(condition), condition.unaware) for condition in result.conditions],
         rows=[
@@ -61,7 +62,7 @@ def render_tradeoff(result: Tradeoff) -> str:
         ],
         setup=[
             (name.replace("_", " "), json.dumps(value) if isinstance(value, dict) else _plain(value))
-            for name, value in result.description.items()
+            for name, value in known.items()
             if name not in ("defences", "version")
         ],
         trainings=[row.utility.to_dict() for row in result.rows if row.utility is not None][:1],
@@ -90,16 +91,8 @@ def write_tradeoff(result: Tradeoff, folder: Path) -> Path:
 def _command(plan: Mapping[str, Any]) -> str:
     """What runs it again: the plan beside the page, or nothing but the seed for the embedded example."""
     seed = int(plan.get("seed", 0))
-    return (
-        f"leakgauge tradeoff --seed {seed}"
-        if plan == TradeoffPlan(seed=seed).words()
-        else "leakgauge tradeoff plan.json"
-    )
-
-
-def _context(result: Tradeoff) -> list[str]:
-    known = result.description
-    return [f"{name} {known[name]}" for name in ("dataset", "model", "recipe") if name in known]
+    embedded = plan == TradeoffPlan(seed=seed).words()
+    return f"leakgauge tradeoff --seed {seed}" if embedded else "leakgauge tradeoff plan.json"
 
 
 def _accuracy(row: TradeoffRow) -> Entry:
@@ -152,16 +145,15 @@ def _privacy(trained: Trained) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _quality(result: Tradeoff, metric: str) -> list[list[Entry]]:
-    """One metric of images, for each row and condition."""
-    return [[_average(row.cells.get(condition), metric) for condition in result.conditions] for row in result.rows]
-
-
 def _qualities(result: Tradeoff) -> dict[str, list[list[Entry]] | None]:
-    """Every metric but identification, which has the main table; None where none of it was measured."""
+    """Every metric but identification, for each row and condition; None where none of it was measured."""
     cells = [cell for row in result.rows for cell in row.cells.values()]
     return {
-        metric.title: _quality(result, name) if any(cell.measured(name) for cell in cells) else None
+        metric.title: [
+            [_average(row.cells.get(condition), name) for condition in result.conditions] for row in result.rows
+        ]
+        if any(cell.measured(name) for cell in cells)
+        else None
         for name, metric in METRICS.items()
         if not metric.binary and any(name in cell.measurements for cell in cells)
     }

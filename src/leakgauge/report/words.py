@@ -129,8 +129,8 @@ def noun(rows: Iterable[Finding]) -> str:
 
 def count_identified(row: Finding) -> int:
     """How many private inputs the attack picked out of the crowd."""
-    measurement = row.measurements.get(Identification.name)
-    return round(measurement.attack.mean * measurement.attack.count) if measurement and measurement.measured else 0
+    measurement = row.measured(Identification.name)
+    return 0 if measurement is None else round(measurement.attack.mean * measurement.attack.count)
 
 
 def count_victims(row: Finding) -> int:

@@ -103,9 +103,7 @@ class Tradeoff:
         possible = [one for one in self.conditions if one not in row.refused]
         found = [(one, row.cells[one].measured(metric) if one in row.cells else None) for one in possible]
         measured = [(condition, measurement) for condition, measurement in found if measurement is not None]
-        if len(measured) < len(found) or not measured:
-            return None
-        return max(measured, key=lambda pair: pair[1].leakage)
+        return max(measured, key=lambda pair: pair[1].leakage) if measured and len(measured) == len(found) else None
 
     def points(self) -> tuple[Point, ...]:
         """The rows whose accuracy and leakage were both measured."""
@@ -125,16 +123,10 @@ class Tradeoff:
 
     def within(self, row: TradeoffRow) -> bool | None:
         """Whether a row keeps every limit under every condition; None if that was not measured."""
-        verdicts: list[bool | None] = []
-        for metric, limit in self.limit.items():
-            worst = self.worst(row, metric)
-            if worst is None:
-                verdicts.append(None)
-                continue
-            verdicts.append(worst[1].leakage <= worst[1].metric.leakage(limit))
-        if any(verdict is False for verdict in verdicts):
+        worst = [(self.worst(row, metric), limit) for metric, limit in self.limit.items()]
+        if any(one is not None and one[1].leakage > one[1].metric.leakage(limit) for one, limit in worst):
             return False
-        return None if None in verdicts else True
+        return None if any(one is None for one, _ in worst) else True
 
     def false_comfort(self, row: TradeoffRow, condition: Condition) -> float | None:
         """How much less the unaware attacker identified than the leakiest that knows the defence, at one batch size.

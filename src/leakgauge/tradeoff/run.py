@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 from leakgauge.audit.case import Case
 from leakgauge.audit.executors import Executor, InProcess
@@ -23,31 +23,18 @@ from leakgauge.progress import Progress, Watch, silent, unwatched
 from leakgauge.threads import suitable_threads
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow
-from leakgauge.training import PreparedTraining, Trained, prepare_training, run_training
+from leakgauge.training import Trained, prepare_training, run_training
 from leakgauge.version import VERSION
 
 Place = tuple[str, Condition]
 """A cell of the table: the defence and the condition."""
 
 
-class Stages(Protocol):
+class Stages(NamedTuple):
     """Who is told how far it is: both hand out a context, so that bars can be drawn and taken away."""
 
-    def training(self, label: str) -> AbstractContextManager[Progress]: ...
-
-    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[Watch]: ...
-
-
-class Unwatched:
-    """Reports progress to nobody."""
-
-    def training(self, label: str) -> AbstractContextManager[Progress]:
-        del label
-        return nullcontext(silent)
-
-    def attacking(self, cases: Sequence[Case]) -> AbstractContextManager[Watch]:
-        del cases
-        return nullcontext(unwatched)
+    training: Callable[[str], AbstractContextManager[Progress]] = lambda label: nullcontext(silent)
+    attacking: Callable[[Sequence[Case]], AbstractContextManager[Watch]] = lambda cases: nullcontext(unwatched)
 
 
 def tradeoff(
@@ -63,7 +50,7 @@ def tradeoff(
 
     An interruption before anything could be kept is passed on.
     """
-    stages = stages or Unwatched()
+    stages = stages or Stages()
     dataset = build_dataset(plan.dataset, plan.data_root)
     # All bad input shows here, before any work.
     trainings = {defence: prepare_training(plan.training(defence), dataset) for defence in plan.defences}
@@ -79,10 +66,14 @@ def tradeoff(
         store = FolderStore.create(out)
         for defence, training in trainings.items():
             try:
-                utilities[defence] = _train(training, out, stages, checkpoint_every)
+                with stages.training(f"training with {defence}") as progress:
+                    utilities[defence] = run_training(training, out, progress, checkpoint_every)
             except InvalidCase as error:  # not every defence goes with every model; the others do not suffer for it
                 untrained[defence] = str(error)
-        _attack([case for _, case in asked], metrics, store, stages, snapshot_every, executor)
+        if cases := [case for _, case in asked]:
+            with suitable_threads(max(case.source.num_parameters for case in cases)), stages.attacking(cases) as watch:
+                for _ in executor.run(cases, metrics, store, watch, snapshot_every):
+                    pass
     except KeyboardInterrupt:
         complete = False
         if store is None:
@@ -100,11 +91,6 @@ def tradeoff(
     )
     limit = {name: float(value) for name, value in plan.limit.items()}
     return Tradeoff(rows, plan.conditions(), limit, plan.words() | {"version": VERSION}, complete)
-
-
-def _train(prepared: PreparedTraining, out: Path, stages: Stages, checkpoint_every: float) -> Trained:
-    with stages.training(f"training with {prepared.plan.defence}") as progress:
-        return run_training(prepared, out, progress, checkpoint_every)
 
 
 def _victim(plan: TradeoffPlan, dataset: Dataset, out: Path, stages: Stages, checkpoint_every: float) -> str | None:
@@ -131,20 +117,6 @@ def _prepare(plan: TradeoffPlan, state: str | None) -> tuple[list[tuple[Conditio
         asked += [(condition, case) for case in prepared.cases if (case.defence, condition) not in refused]
     asked.sort(key=lambda one: plan.defences.index(one[1].defence))  # which keeps the order within each row
     return asked, refused, metrics
-
-
-def _attack(
-    cases: Sequence[Case],
-    metrics: Metrics,
-    store: FolderStore,
-    stages: Stages,
-    snapshot_every: float,
-    executor: Executor,
-) -> None:
-    if cases:
-        with suitable_threads(max(case.source.num_parameters for case in cases)), stages.attacking(cases) as watch:
-            for _ in executor.run(cases, metrics, store, watch, snapshot_every):
-                pass
 
 
 def _cells(asked: Sequence[tuple[Condition, Case]], store: FolderStore) -> dict[Place, Cell]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from leakgauge import params as tree
 from leakgauge.checkpoints import Resumable
@@ -18,9 +19,8 @@ from leakgauge.randomness import seeded
 from leakgauge.schedules import ConstantRate, Schedule
 from leakgauge.training.disguises import Disguise, Drawn, Undisguised
 from leakgauge.training.recipes import steps_per_epoch
-from leakgauge.training.running_statistics import move_statistics, values_per_example
 from leakgauge.training.train import Training
-from leakgauge.types import Batch, ModelState, ParamTree
+from leakgauge.types import Batch, BatchStatistics, ModelState, ParamTree
 
 _PAIRS = 40
 """How many steps of a training are also made undefended, for the clock alone."""
@@ -64,7 +64,7 @@ class DefendedTraining(Resumable):
         self.disguise = disguise
         self._plain: LocalUpdate = FedSGD()
         self._defended = defence(self._plain)
-        self._values = values_per_example(self.learner, state, probe_of(data.inputs))
+        self._values = _values_per_example(self.learner, state, probe_of(data.inputs))
         self._classes = self.learner.num_classes(state, probe_of(data.inputs))
         self._order: tuple[int, Tensor, Drawn] | None = None
         self._now = _Now(0, state, tree.map_tensors(torch.zeros_like, state.params))
@@ -170,7 +170,41 @@ class DefendedTraining(Resumable):
         update = local_update(self.learner, now.state, batch, generator=seeded(self.seed, "client", now.step))
         velocity = tree.add(update.params, now.velocity, scale=self.training.momentum)
         rate = self.training.learning_rate * self.schedule(now.step / self.training.steps)
-        buffers = move_statistics(
+        buffers = _move_statistics(
             self.learner, now.state.buffers, update.batch_statistics, examples=len(batch), values=self._values
         )
         return ModelState(tree.add(now.state.params, velocity, scale=-rate), buffers), velocity
+
+
+def _values_per_example(learner: Learner, state: ModelState, probe: Tensor) -> dict[str, int]:
+    """How many values of one channel each BatchNorm layer sees of one example: the height times width of its input."""
+    inputs = learner.layer_inputs(state, probe, _BatchNorm)
+    return {name: value.numel() // (value.shape[0] * value.shape[1]) for name, value in inputs.items()}
+
+
+def _move_statistics(
+    learner: Learner, buffers: ParamTree, statistics: BatchStatistics | None, *, examples: int, values: dict[str, int]
+) -> dict[str, Tensor]:
+    """The buffers of BatchNorm after one batch, as torch moves them, which an update does not.
+
+    r <- (1 - m) r + m s, with the unbiased variance; m = 1 / t if a layer has none.
+
+    The batch's statistics come with its update, so they are of what the network saw, after a defence that acts on the
+    images. A layer without running statistics has nothing to move.
+    """
+    moved = dict(buffers)
+    if statistics is None:
+        return moved
+    layers = dict(learner.module.named_modules())
+    for name, mean in statistics.mean.items():
+        if f"{name}.running_mean" not in buffers:
+            continue
+        count = examples * values[name]
+        tracked = buffers[f"{name}.num_batches_tracked"] + 1
+        momentum = layers[name].momentum
+        share = 1.0 / float(tracked) if momentum is None else float(momentum)
+        unbiased = statistics.variance[name] * (count / max(count - 1, 1))
+        moved[f"{name}.running_mean"] = buffers[f"{name}.running_mean"].lerp(mean, share)
+        moved[f"{name}.running_var"] = buffers[f"{name}.running_var"].lerp(unbiased, share)
+        moved[f"{name}.num_batches_tracked"] = tracked
+    return moved

@@ -139,8 +139,8 @@ class Trained:
             },
             "seconds_per_step": finite(self.seconds_per_step),
             "diverged": self.diverged,
-            "epsilon": None if self.epsilon is None else finite(self.epsilon),
-            "epsilon_of_a_round": None if self.epsilon_of_a_round is None else finite(self.epsilon_of_a_round),
+            "epsilon": finite(self.epsilon),
+            "epsilon_of_a_round": finite(self.epsilon_of_a_round),
         }
 
 
