@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from leakgauge.data import ImageFolder, Pictures
+from leakgauge.data import ImageFolder, PictureFolder
 from leakgauge.errors import InvalidCase, InvalidFile
 
 
@@ -184,13 +184,13 @@ def test_pictures_are_whole_and_from_every_depth_in_order_of_path(tmp_path: Path
     save(tmp_path / "b.png", picture(7, 5, seed=1))
     save(tmp_path / "a" / "deep" / "c.png", picture(3, 4, seed=2))
     (tmp_path / "readme.txt").write_text("not an image")
-    found = Pictures(tmp_path)
+    found = PictureFolder(tmp_path)
     assert [tuple(image.shape) for image in found] == [(3, 4, 3), (3, 5, 7)]
     assert torch.equal(
         (found[1] * 255).round().byte(), torch.from_numpy(np.array(picture(7, 5, seed=1))).permute(2, 0, 1)
     )
     assert len(found[:1]) == 1
-    assert Pictures(tmp_path, greyscale=True)[0].shape == (1, 4, 3)
+    assert PictureFolder(tmp_path, greyscale=True)[0].shape == (1, 4, 3)
     (tmp_path / "b.png").write_bytes(b"no picture")
     with pytest.raises(InvalidFile, match=r"b\.png is not an image"):
-        Pictures(tmp_path)[1]
+        PictureFolder(tmp_path)[1]

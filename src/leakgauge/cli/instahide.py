@@ -112,7 +112,7 @@ def public(
 ) -> None:
     """Prepare a public set for cross-dataset InstaHide: random crops, flat ones left out. Done once, then kept."""
 
-    from leakgauge.data import Pictures
+    from leakgauge.data import PictureFolder
     from leakgauge.encodings.public_patches import Patches, cached_patches
     from leakgauge.report.progress import training_progress
 
@@ -121,7 +121,7 @@ def public(
     patches = Patches(size, crop, key_points)
     images: Sequence[Tensor]
     if folder is not None:
-        images, source = Pictures(folder, greyscale=greyscale), str(folder)
+        images, source = PictureFolder(folder, greyscale=greyscale), str(folder)
     else:
         images, source = list(_images_of(str(dataset), data_root, split)[0].inputs), f"{dataset} ({split})"
     keys = _keys_of(insecure_seed)

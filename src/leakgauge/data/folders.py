@@ -78,7 +78,7 @@ def _images(paths: Iterable[Path]) -> list[Path]:
     return [path for path in paths if path.suffix.lower() in SUFFIXES and path.is_file()]
 
 
-class Pictures(Sequence[Tensor]):
+class PictureFolder(Sequence[Tensor]):
     """The image files in a folder and below it, whole: c h w in [0, 1], each read when it is asked for."""
 
     def __init__(self, folder: Path, *, greyscale: bool = False) -> None:

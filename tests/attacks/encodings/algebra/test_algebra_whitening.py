@@ -12,7 +12,7 @@ from leakgauge.attacks.encodings.algebra.whitening import (
     HighPass,
     Laplacian,
     Normalised,
-    Pixels,
+    PlainPixels,
     Whitened,
     centred,
     uncentred,
@@ -30,7 +30,7 @@ def test_whitened_images_have_mean_zero_and_the_identity_as_covariance():
 
 
 def test_pixels_of_smooth_fields_are_far_from_white():
-    rows = Pixels().fit(IMAGES)(IMAGES)
+    rows = PlainPixels().fit(IMAGES)(IMAGES)
     variances = torch.linalg.eigvalsh((rows - rows.mean(dim=0)).mT @ (rows - rows.mean(dim=0)))
     assert variances[-1] > 20 * variances[0]
 

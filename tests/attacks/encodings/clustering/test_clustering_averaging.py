@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from encodings_support import fields, published
-from leakgauge.attacks.encodings.algebra.whitening import Pixels, Whitened
+from leakgauge.attacks.encodings.algebra.whitening import PlainPixels, Whitened
 from leakgauge.attacks.encodings.clustering.averaging import AverageOfKnownSets, AverageOfNearest
 from leakgauge.attacks.encodings.views import Magnitudes
 from leakgauge.encodings import CrossDataset, Mixup
@@ -94,7 +94,9 @@ def test_copies_of_the_query_do_not_crowd_it_into_its_own_neighbours():
     observation, _ = published(Mixup(3, public=2), PRIVATE, PUBLIC, AUXILIARY, copies=1)
     encoded = EncodedSet(observation.encoded.images.repeat(4, 1, 1, 1), observation.encoded.labels.repeat(4, 1))
     queries = torch.arange(40)
-    nearest = AverageOfNearest(features=Pixels(), neighbours=2).similar(replace(observation, encoded=encoded), queries)
+    nearest = AverageOfNearest(features=PlainPixels(), neighbours=2).similar(
+        replace(observation, encoded=encoded), queries
+    )
     assert not bool((nearest == queries[:, None]).any())
     assert bool((nearest % 10 == queries[:, None] % 10).all())
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from encodings_support import area, fields
-from leakgauge.attacks.encodings.algebra.whitening import Pixels, Whitened
+from leakgauge.attacks.encodings.algebra.whitening import PlainPixels, Whitened
 from leakgauge.attacks.encodings.clustering.clusters import balance, groups_by_class, grow_clusters, spectral
 from leakgauge.attacks.encodings.clustering.counting import counts_from_labels, private_from_labels
 from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
@@ -18,7 +18,7 @@ from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 # The plain cosine of |E|, and E^2 whitened by the covariance of encodings of auxiliary images.
-PUBLISHED, WHITENED = PairSimilarity(Magnitudes(), Pixels()), PairSimilarity(Squares(), Whitened())
+PUBLISHED, WHITENED = PairSimilarity(Magnitudes(), PlainPixels()), PairSimilarity(Squares(), Whitened())
 BLOCKS = torch.block_diag(torch.ones(6, 6), torch.ones(6, 6), torch.ones(6, 6)) + 0.05
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodings_support import fields, found, instahide, mixup, published
-from leakgauge.attacks.encodings.algebra.whitening import Laplacian, Normalised, Pixels, Whitened, centred
+from leakgauge.attacks.encodings.algebra.whitening import Laplacian, Normalised, PlainPixels, Whitened, centred
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
 from leakgauge.attacks.encodings.search.fourth_moment import FourthMoment, whitened_squares
 from leakgauge.attacks.encodings.search.public_search import PublicSearch
@@ -232,7 +232,7 @@ def test_every_crop_is_one_of_the_places_and_the_middle_one_is_the_image():
 def test_a_search_reports_how_far_it_is():
     observation, _ = published(mixup(), PRIVATE, PUBLIC, AUXILIARY)
     ticks = []
-    PublicSearch(Correlation(Pixels()), block=150)(observation, generator=seeded(0), progress=ticks.append)
+    PublicSearch(Correlation(PlainPixels()), block=150)(observation, generator=seeded(0), progress=ticks.append)
     assert [tick.step for tick in ticks] == [150, 300, 400]
     assert ticks[-1].fraction == 1.0
 

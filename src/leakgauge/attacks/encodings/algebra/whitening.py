@@ -77,7 +77,7 @@ def whitener(rows: Tensor, ridge: float) -> Whitener:
 
 
 @dataclass(frozen=True)
-class Pixels:
+class PlainPixels:
     """The pixels themselves, around the centre: the raw statistic."""
 
     def fit(self, images: Tensor) -> FeatureMap:
