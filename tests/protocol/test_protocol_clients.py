@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from leakgauge.attacks.adaptive.adaptation import adapt
+from leakgauge.attacks.adaptive.attack import adapt
 from leakgauge.attacks.analytic.linear_layer import one_gradient
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.federated import EpochCopies, LocalStepSearch

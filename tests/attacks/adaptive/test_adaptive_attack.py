@@ -14,8 +14,7 @@ from torch.distributions import Laplace, Normal
 from torch.nn.functional import interpolate, one_hot
 
 from leakgauge.attacks.adaptive import Adaptive, adapt, adaptive, decode, decode_rounds, see_encodings
-from leakgauge.attacks.adaptive.decoding import agreement
-from leakgauge.attacks.adaptive.rounds import HIDDEN, UPPER_BOUND
+from leakgauge.attacks.adaptive.decoding import HIDDEN, UPPER_BOUND, agreement
 from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.matching import (
     L1,

@@ -30,10 +30,10 @@ from leakgauge.attacks.labels import (
 )
 from leakgauge.attacks.labels.alternating import ClassModel, improve, mean_embedding
 from leakgauge.attacks.labels.counts import whole_counts
-from leakgauge.attacks.labels.dummies import dummy_features
 from leakgauge.attacks.labels.head import Head, head_of, mean_gradient
 from leakgauge.attacks.labels.head_matching import _Problem
 from leakgauge.attacks.labels.ilrg import solve_counts
+from leakgauge.attacks.labels.stand_ins import dummy_features
 from leakgauge.attacks.matching import GradientMatching
 from leakgauge.defences import Chain, Clipping, GaussianNoise, LaplaceNoise, Pruning
 from leakgauge.errors import InvalidCase, MissingKnowledge, UnsupportedModel

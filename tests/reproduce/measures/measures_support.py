@@ -10,7 +10,7 @@ from torch import Tensor
 
 from encodings_support import area
 from leakgauge.attacks.encodings.algebra.whitening import Features, HighPass, Normalised, Whitened, unit
-from leakgauge.attacks.encodings.knowledge import auxiliary_of
+from leakgauge.attacks.encodings.base import auxiliary_of
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
 from leakgauge.attacks.encodings.search.pursuit import PublicPursuit, remainder
 from leakgauge.attacks.encodings.search.ranking import blocks, top_matches, without_own

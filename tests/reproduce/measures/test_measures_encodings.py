@@ -10,8 +10,7 @@ from measures_support import compare_pairs, recover_from_one, similarities
 
 from encodings_support import area, fields
 from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened, centred
-from leakgauge.attacks.encodings.demasking.demasker import Demasker
-from leakgauge.attacks.encodings.demasking.unet import UNet
+from leakgauge.attacks.encodings.demasking import Demasker, UNet
 from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.attacks.encodings.search.public_search import PublicSearch
 from leakgauge.attacks.encodings.search.pursuit import PublicPursuit

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.analytic.elementwise import preimage, slope
 from leakgauge.attacks.analytic.linear_layer import (
     facing_layers,
     not_applicable,
@@ -18,7 +17,7 @@ from leakgauge.attacks.analytic.linear_layer import (
     restored_labels,
 )
 from leakgauge.attacks.analytic.softmax_head import is_softmax_loss, softmax_label, solve_softmax_head
-from leakgauge.attacks.analytic.structure import Link, Site, links, sites
+from leakgauge.attacks.analytic.structure import Link, Site, links, preimage, sites, slope
 from leakgauge.attacks.base import Attack, LabelAttack, finite_update
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import InvalidCase, UnsupportedModel

@@ -1,12 +1,13 @@
-"""What an attack on encodings is: a callable from what was published to a reconstruction."""
+"""What an attack on encodings is: a callable from what was published to a reconstruction; what it needs to be told."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from torch import Generator
+from torch import Generator, Tensor
 
+from leakgauge.errors import MissingKnowledge
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
 from leakgauge.types import Reconstruction
@@ -30,3 +31,17 @@ class EncodingAttack(ABC):
     def __call__(
         self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction: ...
+
+
+def auxiliary_of(observation: EncodingObservation, who: object) -> Tensor:
+    """The attacker's own images, or an error that says who needs them."""
+    if observation.auxiliary is None:
+        raise MissingKnowledge(f"{who} fits to images of the same kind; give the attacker `auxiliary` images.")
+    return observation.auxiliary
+
+
+def public_of(observation: EncodingObservation, who: object) -> Tensor:
+    """The public set, or an error that says who needs it."""
+    if observation.public is None:
+        raise MissingKnowledge(f"{who} searches the public set; give the attacker `public` images.")
+    return observation.public

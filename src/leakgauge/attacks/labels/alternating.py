@@ -9,8 +9,8 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.labels.counts import CountRule
-from leakgauge.attacks.labels.dummies import dummy_features
 from leakgauge.attacks.labels.head import Head, midway_gradient
+from leakgauge.attacks.labels.stand_ins import dummy_features
 from leakgauge.protocol.observation import UpdateObservation, known
 
 _DAMPING = 0.5

@@ -14,8 +14,8 @@ from torch.nn.functional import one_hot
 
 from leakgauge.attacks.labels.alternating import Alternating, ClassModel, with_bias
 from leakgauge.attacks.labels.counts import CountRule, whole_counts
-from leakgauge.attacks.labels.dummies import dummy_features
 from leakgauge.attacks.labels.head import Head, midway_gradient
+from leakgauge.attacks.labels.stand_ins import dummy_features
 from leakgauge.protocol.observation import UpdateObservation, known
 
 _CONFIDENCE = 3.0

@@ -10,8 +10,7 @@ from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable, restored_labels
 from leakgauge.attacks.labels.idlg import IDLG
-from leakgauge.attacks.malicious.base import MaliciousAttack, head_tensors, prefix_names
-from leakgauge.attacks.malicious.blank_head import head_inputs, head_labels
+from leakgauge.attacks.malicious.base import MaliciousAttack, head_inputs, head_labels, head_tensors, prefix_names
 from leakgauge.progress import Progress
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.observation import UpdateObservation, known

@@ -12,8 +12,7 @@ from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable, restored_labels
 from leakgauge.attacks.labels.idlg import IDLG
-from leakgauge.attacks.malicious.base import MaliciousAttack, replace_tensors
-from leakgauge.attacks.malicious.blank_head import head_inputs, head_labels
+from leakgauge.attacks.malicious.base import MaliciousAttack, head_inputs, head_labels, replace_tensors
 from leakgauge.attacks.malicious.pixel_decoder import pixel_decoder
 from leakgauge.errors import UnsupportedModel
 from leakgauge.progress import Progress

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened
 from leakgauge.attacks.encodings.clustering.averaging import AverageOfKnownSets, AverageOfNearest
-from leakgauge.attacks.encodings.demasking.demasker import DemaskerTraining
+from leakgauge.attacks.encodings.demasking import DemaskerTraining
 from leakgauge.attacks.encodings.search.similarity import structurally_similar
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, View
 from leakgauge.encodings.schemes import Scheme

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.encodings.demasking.demasker import Demasker, DemaskerTraining, load_demasker
+from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining, load_demasker
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Tick
 from leakgauge.randomness import seeded

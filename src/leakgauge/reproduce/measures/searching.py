@@ -11,15 +11,13 @@ from torch import Tensor
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import HighPass, Laplacian, Normalised, Whitened
-from leakgauge.attacks.encodings.demasking.demasker import Demasker, DemaskerTraining
-from leakgauge.attacks.encodings.search.base import PublicImageAttack
+from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
-from leakgauge.attacks.encodings.search.fourth_moment import FourthMoment, whitened_squares
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.encodings.search.public_search import PublicSearch
+from leakgauge.attacks.encodings.search.public_search import PublicImageAttack, PublicSearch
 from leakgauge.attacks.encodings.search.pursuit import PublicPursuit
 from leakgauge.attacks.encodings.search.similarity import LearnedSimilarity, SimilarityTraining, StructuralSearch
-from leakgauge.attacks.encodings.search.statistics import Correlation, MatchedFilter
+from leakgauge.attacks.encodings.search.statistics import Correlation, FourthMoment, MatchedFilter, whitened_squares
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Undemasked, View
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.metrics.public_found import hit_members

@@ -11,7 +11,7 @@ from functools import partial
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
-from leakgauge.attacks.encodings.demasking.demasker import DemaskerTraining
+from leakgauge.attacks.encodings.demasking import DemaskerTraining
 from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.data import Cifar10
 from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme

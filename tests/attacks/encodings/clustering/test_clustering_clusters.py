@@ -7,9 +7,14 @@ import torch
 
 from encodings_support import area, fields
 from leakgauge.attacks.encodings.algebra.whitening import PlainPixels, Whitened
-from leakgauge.attacks.encodings.clustering.clusters import balance, groups_by_class, grow_clusters, spectral
+from leakgauge.attacks.encodings.clustering.clusters import (
+    PairSimilarity,
+    balance,
+    groups_by_class,
+    grow_clusters,
+    spectral,
+)
 from leakgauge.attacks.encodings.clustering.counting import counts_from_labels, private_from_labels
-from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
 from leakgauge.attacks.encodings.views import Magnitudes, Squares
 from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.errors import MissingKnowledge

@@ -9,10 +9,8 @@ from safetensors.torch import save_file
 from encodings_support import fields
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import centred
-from leakgauge.attacks.encodings.demasking.demasker import Demasker, DemaskerTraining, load_demasker
-from leakgauge.attacks.encodings.demasking.unet import UNet
-from leakgauge.attacks.encodings.network_training import train_network
-from leakgauge.attacks.encodings.synthetic import mixtures
+from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining, UNet, load_demasker
+from leakgauge.attacks.encodings.simulation import mixtures, train_network
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.metrics.intervals import beyond_chance
 from leakgauge.randomness import seeded

@@ -9,9 +9,9 @@ import torch
 
 from encodings_support import fields, found, instahide, published
 from leakgauge.attacks.encodings.algebra.whitening import centred, whitener
-from leakgauge.attacks.encodings.search.fourth_moment import whitened_squares
 from leakgauge.attacks.encodings.search.phase_retrieval import GaussianImages, PhaseRetrieval
 from leakgauge.attacks.encodings.search.public_search import PublicSearch
+from leakgauge.attacks.encodings.search.statistics import whitened_squares
 from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.metrics.intervals import beyond_chance

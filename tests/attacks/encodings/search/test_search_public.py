@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from encodings_support import fields, found, instahide, mixup, published
 from leakgauge.attacks.encodings.algebra.whitening import Laplacian, Normalised, PlainPixels, Whitened, centred
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
-from leakgauge.attacks.encodings.search.fourth_moment import FourthMoment, whitened_squares
 from leakgauge.attacks.encodings.search.public_search import PublicSearch
 from leakgauge.attacks.encodings.search.pursuit import PublicPursuit, Pursuit, pursue, remainder
 from leakgauge.attacks.encodings.search.ranking import blocks, score_pairs, score_rows, top_matches
-from leakgauge.attacks.encodings.search.statistics import Correlation, MatchedFilter
-from leakgauge.attacks.encodings.synthetic import mixtures
+from leakgauge.attacks.encodings.search.statistics import Correlation, FourthMoment, MatchedFilter, whitened_squares
+from leakgauge.attacks.encodings.simulation import mixtures
 from leakgauge.attacks.encodings.views import Magnitudes, Squares
 from leakgauge.encodings import CrossDataset
 from leakgauge.errors import InvalidCase, MissingKnowledge

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened
-from leakgauge.attacks.encodings.search.fourth_moment import FourthMoment, whitened_squares
 from leakgauge.attacks.encodings.search.public_search import PublicSearch
-from leakgauge.attacks.encodings.search.statistics import Correlation
+from leakgauge.attacks.encodings.search.statistics import Correlation, FourthMoment, whitened_squares
 from leakgauge.data import Cifar10
 from leakgauge.encodings import CrossDataset, Mixup
 from leakgauge.reproduce.measures.pools import Pools

@@ -13,12 +13,10 @@ from leakgauge.attacks.encodings.algebra.synchronisation import synchronise
 from leakgauge.attacks.encodings.algebra.whitening import centred, uncentred
 from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.attacks.encodings.clustering.assignment import LabelSimplices
-from leakgauge.attacks.encodings.clustering.clusters import groups_by_class
+from leakgauge.attacks.encodings.clustering.clusters import PairSimilarity, groups_by_class
 from leakgauge.attacks.encodings.clustering.counting import counts_from_labels, private_from_labels
-from leakgauge.attacks.encodings.clustering.neighbours import repair
-from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
 from leakgauge.attacks.encodings.clustering.public_noise import likelier, pictures_amid, public_variances
-from leakgauge.attacks.encodings.clustering.refinement import Explained, pictures_of, refine
+from leakgauge.attacks.encodings.clustering.refinement import Explained, pictures_of, refine, repair
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import Features, Whitened
-from leakgauge.attacks.encodings.knowledge import auxiliary_of
+from leakgauge.attacks.encodings.base import auxiliary_of
 from leakgauge.attacks.encodings.search.ranking import blocks, top_matches, without_own
 from leakgauge.attacks.encodings.views import AsPublished, View
 from leakgauge.errors import InvalidCase

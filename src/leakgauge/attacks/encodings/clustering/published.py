@@ -14,8 +14,7 @@ from leakgauge.attacks.encodings.algebra.alternation import residuals
 from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT, flow
 from leakgauge.attacks.encodings.clustering.attack import decode, knowledge, magnitudes, private_classes
-from leakgauge.attacks.encodings.clustering.clusters import grow_clusters
-from leakgauge.attacks.encodings.clustering.pairs import PairSimilarity
+from leakgauge.attacks.encodings.clustering.clusters import PairSimilarity, grow_clusters
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation

@@ -10,8 +10,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import pad
 
-from leakgauge.attacks.encodings.knowledge import public_of
-from leakgauge.attacks.encodings.search.base import PublicImageAttack
+from leakgauge.attacks.encodings.base import public_of
+from leakgauge.attacks.encodings.search.public_search import PublicImageAttack
 from leakgauge.attacks.encodings.search.ranking import Ranking, no_matches, score_pairs, score_rows, with_block
 from leakgauge.attacks.encodings.search.statistics import Sides, Statistic
 from leakgauge.errors import InvalidCase

@@ -13,15 +13,14 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import Whitener, centred, uncentred, whitener
-from leakgauge.attacks.encodings.knowledge import auxiliary_of, public_of
-from leakgauge.attacks.encodings.search.base import PublicImageAttack
-from leakgauge.attacks.encodings.search.fourth_moment import whitened_squares
+from leakgauge.attacks.encodings.base import auxiliary_of, public_of
+from leakgauge.attacks.encodings.search.public_search import PublicImageAttack
 from leakgauge.attacks.encodings.search.pursuit import Pursuit, pursue, remainder
 from leakgauge.attacks.encodings.search.ranking import blocks, top_matches
-from leakgauge.attacks.encodings.search.statistics import Statistic
+from leakgauge.attacks.encodings.search.statistics import Statistic, whitened_squares
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 
 _QUERIES = 256
 _FIRST_SHARE = 0.4
@@ -74,8 +73,8 @@ class PhaseRetrieval(PublicImageAttack[Retrieval]):
     """Alternates signs and matching pursuit, from the one image that squares name surely; needs no demasker.
 
     In each of ``sweeps`` rounds the images found so far give the mean of the mixture and the auxiliary covariance what
-    is left; `GaussianImages.signed` makes signs of them, and the pursuit explains the result by one image more, up to
-    as many as are public. The default trust is the best on mixtures of CIFAR-100, of 0.15, 0.3, 0.5 and 0.8.
+    is left; `GaussianImages.guess_signs` makes signs of them, and the pursuit explains the result by one image more, up
+    to as many as are public. The default trust is the best on mixtures of CIFAR-100, of 0.15, 0.3, 0.5 and 0.8.
     """
 
     start: Statistic = field(default_factory=whitened_squares)

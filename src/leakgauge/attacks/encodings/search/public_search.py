@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import final
+from typing import Generic, Protocol, TypeVar, final
 
 from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import FeatureMap, unit
-from leakgauge.attacks.encodings.knowledge import public_of
-from leakgauge.attacks.encodings.search.base import PublicImageAttack
+from leakgauge.attacks.encodings.base import public_of
 from leakgauge.attacks.encodings.search.ranking import BLOCK, Ranking, blocks, top_matches
 from leakgauge.attacks.encodings.search.statistics import Correlation, Statistic
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoded_set import EncodingObservation
+
+
+class Answer(Protocol):
+    """Whatever else a search finds, ``indices`` are the public images it names for each encoding, best first."""
+
+    @property
+    def indices(self) -> Tensor: ...
+
+
+Found = TypeVar("Found", bound=Answer, covariant=True)
+
+
+class PublicImageAttack(ABC, Generic[Found]):
+    """Names the public images in the encodings observed; ``prepare``, paid for once, gives what names them in any."""
+
+    @abstractmethod
+    def prepare(
+        self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Callable[[Tensor], Found]: ...
+
+    def __call__(self, observation: EncodingObservation, *, generator: Generator, progress: Progress = silent) -> Found:
+        return self.prepare(observation, generator=generator, progress=progress)(observation.encoded.images)
 
 
 @final

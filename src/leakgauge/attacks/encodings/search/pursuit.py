@@ -9,9 +9,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.encodings.knowledge import public_of
-from leakgauge.attacks.encodings.search.base import PublicImageAttack
-from leakgauge.attacks.encodings.search.public_search import candidate_rows
+from leakgauge.attacks.encodings.base import public_of
+from leakgauge.attacks.encodings.search.public_search import PublicImageAttack, candidate_rows
 from leakgauge.attacks.encodings.search.ranking import BLOCK, score_pairs
 from leakgauge.attacks.encodings.search.statistics import Correlation, Statistic
 from leakgauge.errors import InvalidCase

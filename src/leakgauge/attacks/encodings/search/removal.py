@@ -10,8 +10,7 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.algebra.alternation import expected
 from leakgauge.attacks.encodings.algebra.whitening import Laplacian, centred, uncentred
-from leakgauge.attacks.encodings.base import EncodingAttack
-from leakgauge.attacks.encodings.knowledge import public_of
+from leakgauge.attacks.encodings.base import EncodingAttack, public_of
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
 from leakgauge.attacks.encodings.search.pursuit import PublicPursuit, Pursuit, remainder

@@ -12,13 +12,12 @@ from torch.nn.functional import adaptive_avg_pool2d, cross_entropy
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import centred, unit
-from leakgauge.attacks.encodings.knowledge import public_of
-from leakgauge.attacks.encodings.network_training import train_network
-from leakgauge.attacks.encodings.search.base import PublicImageAttack
+from leakgauge.attacks.encodings.base import public_of
 from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.attacks.encodings.search.public_search import PublicImageAttack
 from leakgauge.attacks.encodings.search.ranking import Ranking, Score, without_own
 from leakgauge.attacks.encodings.search.statistics import Sides
-from leakgauge.attacks.encodings.synthetic import mixtures
+from leakgauge.attacks.encodings.simulation import mixtures, train_network
 from leakgauge.attacks.encodings.views import Magnitudes, View
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent

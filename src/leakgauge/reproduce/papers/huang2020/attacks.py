@@ -9,7 +9,7 @@ from math import isqrt
 from statistics import fmean, stdev
 
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.encodings.demasking.demasker import DemaskerTraining
+from leakgauge.attacks.encodings.demasking import DemaskerTraining
 from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.data import Cifar10
 from leakgauge.encodings.distributions import STATISTICS

@@ -1,15 +1,18 @@
-"""Encodings of the attacker's own images: the scheme is public, so its statistics can be simulated."""
+"""What an attacker learns from encodings of its own images: the scheme is public, so it can be simulated."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
+from leakgauge.attacks.budget import Budget
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import Mixup, encrypt
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick
 from leakgauge.types import Batch
 
 LARGEST = 0.65
@@ -34,3 +37,26 @@ def mixtures(pool: Tensor, k: int, count: int, *, generator: Generator) -> Mixtu
     encoded, secret = encrypt(scheme, own, classes=1, public=pool, keys=SeededKeys(generator))
     indices = torch.cat([order[:, None], secret.mixing.indices[:, 1:] - count], dim=1)
     return Mixtures(encoded.images, indices, secret.mixing.coefficients.to(pool))
+
+
+def train_network(
+    network: nn.Module, loss_of: Callable[[], Tensor], budget: Budget, learning_rate: float, progress: Progress
+) -> int:
+    """Adam on a loss that is drawn anew in every step, its rate falling with the budget; the steps it took.
+
+    The network ends in eval mode, without gradients.
+    """
+    optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)
+    begun, steps, spent = budget.now(), 0, 0.0
+    while spent < 1:
+        loss = loss_of()
+        optimiser.param_groups[0]["lr"] = learning_rate * (1 - spent)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        steps += 1
+        spent = budget.spent(steps, budget.now() - begun)
+        progress(Tick(steps, spent, float(loss.detach())))
+    network.requires_grad_(False)
+    network.eval()
+    return steps

@@ -1,1 +1,0 @@
-"""Guessing the signs that a mask has flipped, by a network."""
