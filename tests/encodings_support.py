@@ -7,7 +7,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from leakgauge.encodings import CrossDataset, Mixup, Scheme, SeededKeys, encrypt
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 

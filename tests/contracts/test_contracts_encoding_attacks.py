@@ -16,7 +16,7 @@ from leakgauge.catalogue import ENCODING_ATTACKS
 from leakgauge.encodings import CrossDataset
 from leakgauge.errors import MissingKnowledge
 from leakgauge.progress import Tick
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.protocol.facts import Subject
 from leakgauge.randomness import seeded
 from leakgauge.types import Decoding, Reconstruction

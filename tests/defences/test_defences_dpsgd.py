@@ -16,7 +16,7 @@ from leakgauge.defences import DPSGD, Clipping, NoDefence, epsilon
 from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP, Compact, ConvNet, build
 from leakgauge.protocol import FedAvg, FedSGD, learner_and_state
-from leakgauge.protocol.private import Private, mean_of_clipped, per_example_gradients
+from leakgauge.protocol.wrappers import Private, mean_of_clipped, per_example_gradients
 from leakgauge.randomness import seeded
 
 SHAPE = (3, 9, 9)

@@ -46,7 +46,7 @@ from leakgauge.protocol.clients import (
     with_computation,
 )
 from leakgauge.protocol.local_update import Departure
-from leakgauge.protocol.private import Private
+from leakgauge.protocol.wrappers import Private
 from leakgauge.randomness import seeded
 
 SHAPE = (1, 4, 4)

@@ -20,8 +20,7 @@ from leakgauge.encodings.challenge import encrypt_others, private_part, private_
 from leakgauge.encodings.schemes import Secret
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import PublicFound
-from leakgauge.protocol.encoded_set import EncodingObservation
-from leakgauge.protocol.encoding import Mixing
+from leakgauge.protocol.encoding import EncodingObservation, Mixing
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -18,10 +18,56 @@ from torch import Tensor
 
 from leakgauge.data.datasets import Dataset
 from leakgauge.data.pixels import from_bytes, resize, to_bytes
-from leakgauge.data.windows import Window, split_columns, thin, windows
 from leakgauge.errors import InvalidCase
 from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, Shape
+
+STRIDES_PER_SIDE = 4
+
+
+class Window(NamedTuple):
+    """A square of pixels."""
+
+    top: int
+    left: int
+    side: int
+
+
+class SplitColumns(NamedTuple):
+    """The columns of a photograph that each split may cut from."""
+
+    test: tuple[range, ...]
+    train: tuple[range, ...]
+
+
+def split_columns(width: int) -> SplitColumns:
+    """Test has the columns from 25 % to 60 % of the width, train those to the left and to the right.
+
+    >>> split_columns(200)
+    SplitColumns(test=(range(50, 120),), train=(range(0, 50), range(120, 200)))
+    """
+    start, stop = width * 25 // 100, width * 60 // 100
+    return SplitColumns(test=(range(start, stop),), train=(range(start), range(stop, width)))
+
+
+def windows(height: int, columns: range, sides: Sequence[int]) -> Iterator[Window]:
+    """The squares of these sides on a regular grid over the columns, none crossing their border.
+
+    >>> list(windows(4, range(10, 15), [4]))
+    [Window(top=0, left=10, side=4), Window(top=0, left=11, side=4)]
+    """
+    for side in sides:
+        stride = max(side // STRIDES_PER_SIDE, 1)
+        for top in range(0, height - side + 1, stride):
+            for left in range(columns.start, columns.stop - side + 1, stride):
+                yield Window(top, left, side)
+
+
+def thin(candidates: Sequence[Window], at_most: int) -> tuple[Window, ...]:
+    """At most so many of the windows, evenly spaced in their order."""
+    kept = min(len(candidates), at_most)
+    return tuple(candidates[index * len(candidates) // kept] for index in range(kept))
+
 
 HIGHLIGHTS = {
     "astronaut": Window(44, 154, 144),  # her face

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.local_update import LocalUpdate
-from leakgauge.protocol.private import Private
+from leakgauge.protocol.wrappers import Private
 
 
 @dataclass(frozen=True)

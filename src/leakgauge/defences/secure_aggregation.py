@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.aggregation import Aggregated
 from leakgauge.protocol.local_update import LocalUpdate
+from leakgauge.protocol.wrappers import Aggregated
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from leakgauge.encodings.keys import KeySource
 from leakgauge.encodings.schemes import Scheme, Secret, encrypt, mix_rows, shuffle
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
-from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
-from leakgauge.protocol.encoding import CENTRE, Mixing
+from leakgauge.protocol.encoding import CENTRE, EncodedSet, EncodingObservation, Mixing
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 

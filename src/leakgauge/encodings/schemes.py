@@ -15,8 +15,7 @@ from leakgauge.encodings.coefficients import check_bound, draw_bounded, law_name
 from leakgauge.encodings.keys import KeySource
 from leakgauge.encodings.partners import distinct, permute
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.encoded_set import EncodedSet
-from leakgauge.protocol.encoding import CENTRE, Mixing
+from leakgauge.protocol.encoding import CENTRE, EncodedSet, Mixing
 from leakgauge.types import Batch
 
 _BLOCK = 1 << 18

@@ -1,16 +1,39 @@
-"""A small generative adversarial network for images of any size."""
+"""A small generative adversarial network for images of any size, and its file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from leakgauge.errors import InvalidCase
-from leakgauge.generative.sizes import doublings, first_grid
+from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.files import read_tensors, write_tensors
 from leakgauge.randomness import global_stream, seeded
 from leakgauge.types import Shape
+
+_SMALLEST = 4
+
+
+def doublings(image_shape: Shape) -> int:
+    """How often a grid of about 4 on its shorter side doubles to reach the image."""
+    return max(0, math.ceil(math.log2(min(image_shape[1:]) / _SMALLEST)))
+
+
+def first_grid(image_shape: Shape) -> tuple[int, int]:
+    """Height and width before the first doubling; two at least, so that BatchNorm has values to average.
+
+    >>> first_grid((3, 32, 32)), first_grid((1, 28, 56))
+    ((4, 4), (4, 7))
+    """
+    factor = 2 ** doublings(image_shape)
+    height, width = (max(2, math.ceil(side / factor)) for side in image_shape[1:])
+    return height, width
+
 
 _SLOPE = 0.2
 
@@ -89,3 +112,26 @@ def _start_weights(module: nn.Sequential) -> nn.Sequential:
         elif isinstance(layer, nn.BatchNorm2d):
             nn.init.normal_(layer.weight, 1.0, 0.02)
     return module
+
+
+_NETWORK = "dcgan"
+
+
+def write_generator(path: Path, network: DCGAN, module: nn.Module, described: Mapping[str, str]) -> None:
+    """``described`` says how it was trained."""
+    write_tensors(path, module.state_dict(), {**described, _NETWORK: json.dumps(asdict(network))})
+
+
+def read_generator(path: Path) -> tuple[nn.Sequential, DCGAN]:
+    """The generator in eval mode; only numbers are read from the file, never code."""
+    tensors, described = read_tensors(path)
+    try:
+        words = json.loads(described[_NETWORK])
+        network = DCGAN(tuple(words["image_shape"]), int(words["width"]), int(words["latent"]))
+        module = network.generator(seed=0)
+        module.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError, InvalidCase) as error:
+        raise InvalidFile(
+            f"{path} holds no generator that `leakgauge train-generator` wrote; name the factory of your own network."
+        ) from error
+    return module.eval(), network

@@ -13,8 +13,7 @@ from torch.nn.functional import softplus
 
 from leakgauge.checkpoints import CHECKPOINT_EVERY, Resumable, run_kept
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.generative.dcgan import DCGAN
-from leakgauge.generative.saved import write_generator
+from leakgauge.generative.dcgan import DCGAN, write_generator
 from leakgauge.progress import Progress, silent
 from leakgauge.randomness import seeded
 from leakgauge.threads import model_threads

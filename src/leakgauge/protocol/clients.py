@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from leakgauge.protocol.aggregation import Aggregated
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import (
     Departure,
@@ -16,7 +15,7 @@ from leakgauge.protocol.local_update import (
     UpdateTransform,
     Wrapped,
 )
-from leakgauge.protocol.private import Private
+from leakgauge.protocol.wrappers import Aggregated, Private
 
 _STRONGEST_FIRST = (Departure.GAUSSIAN, Departure.LAPLACE, Departure.LENGTH)
 

@@ -52,9 +52,8 @@ from leakgauge.defences import (
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.models import MLP, Compact, ConvNet, build
 from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD, Transformed
-from leakgauge.protocol.aggregation import Aggregated
 from leakgauge.protocol.encoding import Mixing, stack_mixings
-from leakgauge.protocol.private import Private
+from leakgauge.protocol.wrappers import Aggregated, Private
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction
 

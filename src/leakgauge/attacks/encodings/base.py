@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from leakgauge.errors import MissingKnowledge
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.types import Reconstruction
 
 

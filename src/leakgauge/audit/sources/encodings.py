@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.audit.sources.base import Source
 from leakgauge.fingerprint import digest
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.protocol.facts import Fact, Subject
 
 _NO_SIMILAR = "none: clustering then takes what looks more like a photograph, and all images may be negatives"

@@ -16,7 +16,7 @@ from leakgauge.attacks.encodings.demasking import DemaskerTraining
 from leakgauge.attacks.encodings.search.similarity import structurally_similar
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, View
 from leakgauge.encodings.schemes import Scheme
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks, keep_demasker
 from leakgauge.reproduce.measures.publication import Publication, publish
 from leakgauge.reproduce.measures.recovery import Judge, Recovery, over_seeds

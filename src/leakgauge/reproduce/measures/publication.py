@@ -12,8 +12,7 @@ from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import Scheme, encrypt
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
-from leakgauge.protocol.encoding import Mixing, stack_mixings
+from leakgauge.protocol.encoding import EncodedSet, EncodingObservation, Mixing, stack_mixings
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.measures.pools import Pools
 from leakgauge.types import Batch

@@ -20,7 +20,7 @@ from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.encodings.schemes import InsideDataset, Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.alignment import align
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks
 from leakgauge.reproduce.measures.publication import Deployment, Publication, publish

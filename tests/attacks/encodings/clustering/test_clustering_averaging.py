@@ -13,7 +13,7 @@ from leakgauge.attacks.encodings.clustering.averaging import AverageOfKnownSets,
 from leakgauge.attacks.encodings.views import Magnitudes
 from leakgauge.encodings import CrossDataset, Mixup
 from leakgauge.errors import InvalidCase, MissingKnowledge
-from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
+from leakgauge.protocol.encoding import EncodedSet, EncodingObservation
 
 PRIVATE, PUBLIC, AUXILIARY = fields(10, seed=11), fields(400, seed=12), fields(800, seed=13)
 SETS = torch.arange(10).repeat(60)

@@ -18,7 +18,7 @@ from leakgauge.attacks.encodings.clustering.counting import counts_from_labels, 
 from leakgauge.attacks.encodings.views import Magnitudes, Squares
 from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.errors import MissingKnowledge
-from leakgauge.protocol.encoded_set import EncodedSet, EncodingObservation
+from leakgauge.protocol.encoding import EncodedSet, EncodingObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 

@@ -15,7 +15,7 @@ from leakgauge.attacks.encodings.search.statistics import whitened_squares
 from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.metrics.intervals import beyond_chance
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 

@@ -19,7 +19,7 @@ from leakgauge.attacks.encodings.clustering.public_noise import likelier, pictur
 from leakgauge.attacks.encodings.clustering.refinement import Explained, pictures_of, refine, repair
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.types import Decoding, Outcome, Reconstruction
 
 _NO_AUXILIARY = "none: pictures or their negatives, whichever look more like photographs; all may be negatives"

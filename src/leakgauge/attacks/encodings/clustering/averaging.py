@@ -12,7 +12,7 @@ from leakgauge.attacks.encodings.base import auxiliary_of
 from leakgauge.attacks.encodings.search.ranking import blocks, top_matches, without_own
 from leakgauge.attacks.encodings.views import AsPublished, View
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.types import Outcome, Reconstruction
 
 

@@ -16,7 +16,7 @@ from leakgauge.attacks.encodings.clustering.assignment import PRESENT, flow
 from leakgauge.attacks.encodings.simulation import mixtures
 from leakgauge.attacks.encodings.views import Squares, View
 from leakgauge.errors import MissingKnowledge
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 
 _SYNTHETIC = 6000
 

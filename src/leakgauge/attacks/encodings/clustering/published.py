@@ -17,7 +17,7 @@ from leakgauge.attacks.encodings.clustering.attack import decode, knowledge, mag
 from leakgauge.attacks.encodings.clustering.clusters import PairSimilarity, grow_clusters
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.types import Outcome, Reconstruction
 
 _START = 0.05

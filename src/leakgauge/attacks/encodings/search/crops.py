@@ -16,7 +16,7 @@ from leakgauge.attacks.encodings.search.ranking import Ranking, no_matches, scor
 from leakgauge.attacks.encodings.search.statistics import Sides, Statistic
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from leakgauge.attacks.encodings.base import public_of
 from leakgauge.attacks.encodings.search.ranking import BLOCK, Ranking, blocks, top_matches
 from leakgauge.attacks.encodings.search.statistics import Correlation, Statistic
 from leakgauge.progress import Progress, Tick, silent
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 
 
 class Answer(Protocol):

@@ -15,7 +15,7 @@ from leakgauge.attacks.encodings.search.ranking import BLOCK, score_pairs
 from leakgauge.attacks.encodings.search.statistics import Correlation, Statistic
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 
 
 class Pursuit(NamedTuple):

@@ -18,7 +18,7 @@ from leakgauge.attacks.encodings.search.statistics import Correlation
 from leakgauge.attacks.encodings.views import AsPublished, Squares
 from leakgauge.errors import MissingKnowledge
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.types import Decoding, Outcome, Reconstruction
 
 

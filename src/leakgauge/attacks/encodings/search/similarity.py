@@ -21,7 +21,7 @@ from leakgauge.attacks.encodings.simulation import mixtures, train_network
 from leakgauge.attacks.encodings.views import Magnitudes, View
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.randomness import global_stream
 from leakgauge.structural_similarity import Windows, similarity, windows
 

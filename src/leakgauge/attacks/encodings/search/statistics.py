@@ -13,7 +13,7 @@ from leakgauge.attacks.encodings.search.ranking import Score
 from leakgauge.attacks.encodings.simulation import mixtures
 from leakgauge.attacks.encodings.views import AsPublished, Squares, View
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.encoded_set import EncodingObservation
+from leakgauge.protocol.encoding import EncodingObservation
 
 
 class Sides(NamedTuple):

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from leakgauge import params as tree
 from leakgauge.attacks.matching.parametrisations import Coordinates, Facts, Parametrisation
 from leakgauge.errors import InvalidCase
-from leakgauge.generative.sizes import doublings, first_grid
+from leakgauge.generative.dcgan import doublings, first_grid
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.space import ImageSpace, require
