@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from torch import nn
 
 from leakgauge.errors import InvalidCase
-from leakgauge.models.base import ACTIVATIONS, assemble_convolutions, check_choice, check_positive, check_task
-from leakgauge.models.normalisation import Normalisation
+from leakgauge.models.base import (
+    ACTIVATIONS,
+    Normalisation,
+    assemble_convolutions,
+    check_choice,
+    check_positive,
+    check_task,
+)
 from leakgauge.types import Shape
 
 _STRIDES = (1, 2, 2)

@@ -8,8 +8,15 @@ from math import prod
 from torch import nn
 
 from leakgauge.errors import InvalidCase
-from leakgauge.models.base import ACTIVATIONS, assemble, check_choice, check_classes, check_positive, make_activation
-from leakgauge.models.normalisation import Normalisation
+from leakgauge.models.base import (
+    ACTIVATIONS,
+    Normalisation,
+    assemble,
+    check_choice,
+    check_classes,
+    check_positive,
+    make_activation,
+)
 from leakgauge.types import Shape
 
 

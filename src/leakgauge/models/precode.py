@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from torch.nn.modules.dropout import _DropoutNd
 
-from leakgauge.models.base import ModelFactory, check_choice, check_positive
+from leakgauge.models.base import ModelFactory, Normalisation, check_choice, check_positive
 from leakgauge.models.equal_width import Compact
 from leakgauge.models.mlp import MLP
-from leakgauge.models.normalisation import Normalisation
 from leakgauge.types import Shape
 
 _BASES: Mapping[str, Callable[[], ModelFactory]] = {"mlp": MLP, "compact": Compact}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from leakgauge.models.base import (
     ACTIVATIONS,
     PADDINGS,
+    Normalisation,
     Padding,
     assemble,
     check_choice,
@@ -18,7 +19,6 @@ from leakgauge.models.base import (
     check_task,
     make_activation,
 )
-from leakgauge.models.normalisation import Normalisation
 from leakgauge.types import Shape
 
 

@@ -12,8 +12,7 @@ from encodings_support import area, fields
 from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened, centred
 from leakgauge.attacks.encodings.demasking import Demasker, UNet
 from leakgauge.attacks.encodings.search.crops import Cropping
-from leakgauge.attacks.encodings.search.public_search import PublicSearch
-from leakgauge.attacks.encodings.search.pursuit import PublicPursuit
+from leakgauge.attacks.encodings.search.public_search import PublicPursuit, PublicSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup

@@ -14,8 +14,7 @@ from leakgauge.attacks.encodings.algebra.whitening import HighPass, Laplacian, N
 from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.encodings.search.public_search import PublicImageAttack, PublicSearch
-from leakgauge.attacks.encodings.search.pursuit import PublicPursuit
+from leakgauge.attacks.encodings.search.public_search import PublicImageAttack, PublicPursuit, PublicSearch
 from leakgauge.attacks.encodings.search.similarity import LearnedSimilarity, SimilarityTraining, StructuralSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation, FourthMoment, MatchedFilter, whitened_squares
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Undemasked, View

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodings_support import fields
-from leakgauge.attacks.encodings.algebra.alternation import alternate, expected, residuals
-from leakgauge.attacks.encodings.algebra.lift import _power, lift, products
+from leakgauge.attacks.encodings.algebra.lift import _power, alternate, expected, lift, products, residuals
 from leakgauge.attacks.encodings.clustering.refinement import lift_coefficients, repair
 from leakgauge.randomness import seeded
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from encodings_support import fields, found, instahide, mixup, published
 from leakgauge.attacks.encodings.algebra.whitening import Laplacian, Normalised, PlainPixels, Whitened, centred
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
-from leakgauge.attacks.encodings.search.public_search import PublicSearch
-from leakgauge.attacks.encodings.search.pursuit import PublicPursuit, Pursuit, pursue, remainder
+from leakgauge.attacks.encodings.search.public_search import PublicPursuit, PublicSearch, Pursuit, pursue, remainder
 from leakgauge.attacks.encodings.search.ranking import blocks, score_pairs, score_rows, top_matches
 from leakgauge.attacks.encodings.search.statistics import Correlation, FourthMoment, MatchedFilter, whitened_squares
 from leakgauge.attacks.encodings.simulation import mixtures

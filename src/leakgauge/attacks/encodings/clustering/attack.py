@@ -8,13 +8,12 @@ from typing import NamedTuple, final
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.encodings.algebra.alternation import alternate, expected, residuals
+from leakgauge.attacks.encodings.algebra.lift import alternate, expected, residuals
 from leakgauge.attacks.encodings.algebra.synchronisation import synchronise
 from leakgauge.attacks.encodings.algebra.whitening import centred, uncentred
 from leakgauge.attacks.encodings.base import EncodingAttack
-from leakgauge.attacks.encodings.clustering.assignment import LabelSimplices
+from leakgauge.attacks.encodings.clustering.assignment import LabelSimplices, counts_from_labels, private_from_labels
 from leakgauge.attacks.encodings.clustering.clusters import PairSimilarity, groups_by_class
-from leakgauge.attacks.encodings.clustering.counting import counts_from_labels, private_from_labels
 from leakgauge.attacks.encodings.clustering.public_noise import likelier, pictures_amid, public_variances
 from leakgauge.attacks.encodings.clustering.refinement import Explained, pictures_of, refine, repair
 from leakgauge.errors import InvalidCase

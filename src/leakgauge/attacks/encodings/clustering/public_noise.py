@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.encodings.algebra.alternation import alternate
-from leakgauge.attacks.encodings.algebra.lift import lift
+from leakgauge.attacks.encodings.algebra.lift import alternate, lift
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT, LabelSimplices
 
 _LIFT_RIDGE, _RIDGE, _STEPS = 0.3, 0.02, 20

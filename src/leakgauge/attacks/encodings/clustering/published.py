@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
-from leakgauge.attacks.encodings.algebra.alternation import residuals
+from leakgauge.attacks.encodings.algebra.lift import residuals
 from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT, flow
 from leakgauge.attacks.encodings.clustering.attack import decode, knowledge, magnitudes, private_classes

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.encodings.algebra.alternation import alternate, residuals
-from leakgauge.attacks.encodings.algebra.lift import lift
+from leakgauge.attacks.encodings.algebra.lift import alternate, lift, residuals
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT, LabelSimplices, fit_coefficients
 from leakgauge.progress import Progress, Tick
 from leakgauge.types import Shape

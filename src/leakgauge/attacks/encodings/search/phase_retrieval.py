@@ -14,8 +14,7 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import Whitener, centred, uncentred, whitener
 from leakgauge.attacks.encodings.base import auxiliary_of, public_of
-from leakgauge.attacks.encodings.search.public_search import PublicImageAttack
-from leakgauge.attacks.encodings.search.pursuit import Pursuit, pursue, remainder
+from leakgauge.attacks.encodings.search.public_search import PublicImageAttack, Pursuit, pursue, remainder
 from leakgauge.attacks.encodings.search.ranking import blocks, top_matches
 from leakgauge.attacks.encodings.search.statistics import Statistic, whitened_squares
 from leakgauge.errors import InvalidCase

@@ -8,12 +8,12 @@ from typing import ClassVar, final
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.encodings.algebra.alternation import expected
+from leakgauge.attacks.encodings.algebra.lift import expected
 from leakgauge.attacks.encodings.algebra.whitening import Laplacian, centred, uncentred
 from leakgauge.attacks.encodings.base import EncodingAttack, public_of
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
-from leakgauge.attacks.encodings.search.pursuit import PublicPursuit, Pursuit, remainder
+from leakgauge.attacks.encodings.search.public_search import PublicPursuit, Pursuit, remainder
 from leakgauge.attacks.encodings.search.statistics import Correlation
 from leakgauge.attacks.encodings.views import AsPublished, Squares
 from leakgauge.errors import MissingKnowledge

@@ -6,11 +6,9 @@ for one gradient; what the client makes of its gradients (several local steps, d
 """
 
 from leakgauge.attacks.matching.differentiation.accumulated import Accumulated
-from leakgauge.attacks.matching.differentiation.automatic import Automatic
-from leakgauge.attacks.matching.differentiation.evaluation import Evaluator, plan_evaluation
-from leakgauge.attacks.matching.differentiation.graph import DoubleBackward
+from leakgauge.attacks.matching.differentiation.automatic import Automatic, Evaluator, plan_evaluation
+from leakgauge.attacks.matching.differentiation.graph import DoubleBackward, FiniteDifference
 from leakgauge.attacks.matching.differentiation.matcher import Linearised, Matcher, Pull, Wanted
-from leakgauge.attacks.matching.differentiation.quotient import FiniteDifference
 from leakgauge.attacks.matching.differentiation.route import (
     Differentiation,
     OneByOne,
