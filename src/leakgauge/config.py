@@ -177,9 +177,11 @@ def _options(rest: str, text: str) -> dict[str, Any]:
 
 
 def _literal(node: ast.expr) -> Any:
-    """A Python literal; a bare word is text, except inf."""
+    """A Python literal; a bare word is text, except inf, and so is one with dots, such as the name of a file."""
     if isinstance(node, ast.Name):
         return float("inf") if node.id == "inf" else node.id
+    if isinstance(node, ast.Attribute) and isinstance(stem := _literal(node.value), str):
+        return f"{stem}.{node.attr}"
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError) as error:

@@ -111,7 +111,10 @@ class ImageSpace(InputSpace):
     def of(cls, inputs: Tensor) -> ImageSpace:
         """The space of a batch of images ``n c h w``."""
         if inputs.ndim != 4:
-            raise InvalidCase(f"Images must be n c h w, got shape {tuple(inputs.shape)}; add the missing dimension.")
+            raise InvalidCase(
+                f"Images must be n c h w, got shape {tuple(inputs.shape)}; add the missing dimension, or, if these are "
+                "rows of a table, say what their columns are: space=TableSpace(...)."
+            )
         return cls(*inputs.shape[1:])
 
     @property

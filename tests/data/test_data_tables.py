@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from leakgauge.config import build_dataset
 from leakgauge.data import BreastCancer, Csv, Diabetes
 from leakgauge.errors import InvalidFile
 from leakgauge.space import Categorical, Continuous
@@ -32,6 +33,12 @@ def test_the_classes_of_diabetes_are_halves_and_sex_is_a_category():
     labels = torch.cat((data.train.labels, data.test.labels))
     assert abs(float(labels.float().mean()) - 0.5) < 0.01
     assert [column.name for column in data.space.columns if isinstance(column, Categorical)] == ["sex"]
+
+
+def test_a_csv_is_read_from_the_working_folder_unless_told_otherwise(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "ward.csv").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    assert build_dataset("csv:file=ward.csv,label=outcome", None).name == "ward"
 
 
 def test_a_csv_becomes_rows_of_numbers_and_categories(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Diabetes:
 
 @dataclass(frozen=True)
 class Csv:
-    """A ``.csv`` file below the data root with a header; ``label`` is the column of the classes.
+    """A ``.csv`` file with a header, below the data root or the working folder; ``label`` is the column of the classes.
 
     A column of numbers alone is continuous over the range that it has there, any other one categorical. The first row
     of each class and every fifth after it are the test split.
@@ -65,8 +65,8 @@ class Csv:
     label: str
 
     def __call__(self, root: Path | None) -> Dataset:
-        root = require_root(root, source=self, needs=f"the file {self.file!r}")
-        path = find_required((self.file,), folders=(root,))
+        folder = require_root(root or Path(), source=self, needs=f"the file {self.file!r}")
+        path = find_required((self.file,), folders=(folder,))
         try:
             with path.open(newline="", encoding="utf-8") as file:
                 header, *lines = csv.reader(file)
