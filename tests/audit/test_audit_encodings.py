@@ -12,10 +12,12 @@ import torch
 from encodings_support import fields
 from leakgauge.audit.case import Case
 from leakgauge.audit.encodings import EncodingAudit, prepare_encodings
+from leakgauge.data import Photos
 from leakgauge.encodings import CrossDataset, InsideDataset, Scheme, SeededKeys
 from leakgauge.encodings.challenge import make_challenge, private_part, read_secret
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace
 from leakgauge.types import Batch
 
 PRIVATE, COPIES = 6, 3
@@ -59,12 +61,21 @@ def test_the_null_is_the_same_key_on_images_of_the_crowd_which_leave_it(tmp_path
     assert torch.equal(unrelated.encoded.labels, seen.encoded.labels.roll(1, dims=0))
 
 
-@pytest.mark.parametrize("count", [None, 2 * PRIVATE - 1])
-def test_without_enough_unrelated_images_there_is_no_null(tmp_path: Path, count: int | None) -> None:
-    audit = challenge(tmp_path, InsideDataset(2))
-    (real,) = prepare(audit if count is None else with_decoys(audit, tmp_path, count))
+def test_without_enough_unrelated_images_there_is_no_null(tmp_path: Path) -> None:
+    (real,) = prepare(with_decoys(challenge(tmp_path, InsideDataset(2)), tmp_path, 2 * PRIVATE - 1))
     assert not real.null
-    assert (real.distractors is None) is (count is None)
+    assert real.distractors is not None
+
+
+def test_without_decoys_embedded_photographs_are_the_crowd_but_none_that_is_private(tmp_path: Path) -> None:
+    private = Batch(Photos()(None).test.inputs[:PRIVATE], torch.arange(PRIVATE) % 3)
+    source, secret, keys = tmp_path / "published", tmp_path / "kept", SeededKeys(seeded(0, "challenge"))
+    make_challenge(source, secret, InsideDataset(2), private, classes=3, copies=COPIES, keys=keys)
+    real, null = prepare(EncodingAudit(str(source), secret=str(secret)))
+    assert real.distractors is not None
+    assert len(real.distractors) == 99 + PRIVATE
+    assert float(ImageSpace.of(private.inputs).distance(real.distractors, private.inputs).min()) > 1e-6
+    assert null.null
 
 
 def test_without_the_secret_nothing_is_scored(tmp_path: Path) -> None:

@@ -15,15 +15,21 @@ from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.sources.encodings import PublishedEncodings, ledger_of
 from leakgauge.catalogue import ENCODING_ATTACKS, SCHEMES, build_metrics, standard_metrics
 from leakgauge.config import build
-from leakgauge.data import read_images
+from leakgauge.data import read_images, reference_images
 from leakgauge.encodings.challenge import encrypt_others, private_part, private_shares, read_published, read_secret
 from leakgauge.encodings.schemes import Secret
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import PublicFound
 from leakgauge.protocol.encoding import EncodingObservation, Mixing
+from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 
+_CROWD = 99
+_PHOTOGRAPHS = 1000
+"""Of the embedded crops at the most."""
+_SAME = 1e-6
 _FILES = ("source", "public", "auxiliary", "secret", "decoys")
 
 
@@ -31,7 +37,7 @@ _FILES = ("source", "public", "auxiliary", "secret", "decoys")
 class EncodingAudit:
     """What to attack, what to tell the attacker, and the ``secret`` of the challenge if scores are wanted.
 
-    Without ``decoys`` what came back is told from the auxiliary or the public images.
+    Without ``decoys`` what came back is told from the auxiliary or the public images, or from embedded photographs.
     """
 
     source: str
@@ -86,7 +92,7 @@ def prepare_encodings(audit: EncodingAudit) -> PreparedAudit:
     cases = [case]
     if audit.secret is not None:
         private, secret = read_secret(Path(audit.secret), seen.encoded)
-        crowd = _crowd(seen) if audit.decoys is None else read_images(Path(audit.decoys))
+        crowd = read_images(Path(audit.decoys)) if audit.decoys else _crowd(seen, private.inputs, audit.seed)
         pool = read_published(Path(audit.source), build(SCHEMES, audit.scheme, kind="scheme")).public
         cases = _cases_with_truth(case, attack, seen, private, secret, crowd, pool)
     metrics = standard_metrics() | (build_metrics([PublicFound.name]) if attack.by_encoding else {})
@@ -101,7 +107,7 @@ def _cases_with_truth(
     seen: EncodingObservation,
     private: Batch,
     secret: Secret,
-    crowd: Tensor | None,
+    crowd: Tensor,
     pool: Tensor | None,
 ) -> list[Case]:
     """The case scored against the truth, and its null: the same attack on encodings of images from the crowd.
@@ -115,12 +121,12 @@ def _cases_with_truth(
         parts = private_part(private.inputs, secret.mixing, own)
         truth, members = Batch(parts, seen.encoded.labels.argmax(dim=1)), secret.mixing.indices[:, own:] - count
 
-    def beside(decoys: Tensor | None) -> Tensor | None:
-        return decoys if decoys is None or not attack.by_encoding else _mix_alike(decoys, secret.mixing, own)
+    def beside(decoys: Tensor) -> Tensor:
+        return _mix_alike(decoys, secret.mixing, own) if attack.by_encoding else decoys
 
     scored = replace(case, truth=truth, members=members, paired=attack.by_encoding, distractors=beside(crowd))
     mixes_unknown = seen.k > own and pool is None
-    if crowd is None or len(crowd) < 2 * count or mixes_unknown:
+    if len(crowd) < 2 * count or mixes_unknown:
         return [scored]
     others, rest = crowd[-count:].to(private.inputs), crowd[:-count]
     unrelated = replace(seen, encoded=encrypt_others(seen, secret, others, pool))
@@ -180,8 +186,16 @@ def _of_size(file: str, seen: EncodingObservation, option: str) -> Tensor:
     return images
 
 
-def _crowd(seen: EncodingObservation) -> Tensor | None:
-    return seen.auxiliary if seen.auxiliary is not None else seen.public
+def _crowd(seen: EncodingObservation, private: Tensor, seed: int) -> Tensor:
+    """What the private images are told from: images that the attacker holds, or else embedded photographs."""
+    if seen.auxiliary is not None:
+        return seen.auxiliary
+    wanted = _CROWD + len(private)
+    space, count = ImageSpace.of(private), min(wanted + len(private), _PHOTOGRAPHS)
+    crops = reference_images(space.shape, count, generator=seeded(seed, "crowd"))
+    # The challenge itself may be of these photographs: what is private is no stranger.
+    strange = (space.distance(crops, private) > _SAME).all(dim=1)
+    return crops[strange][:wanted]
 
 
 def _file(path: str | None) -> str | None:
