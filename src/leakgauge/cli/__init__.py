@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import typer
 
-from leakgauge.cli import audit, instahide, listing, recorded, report, reproduce, tradeoff, train
+from leakgauge.cli import audit, instahide, listing, recorded, reproduce, tradeoff, train
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
@@ -24,7 +24,7 @@ app.command()(recorded.labels)
 app.command()(train.train)
 app.command("train-generator")(train.train_generator)
 app.command()(tradeoff.tradeoff)
-app.command()(report.report)
+app.command()(audit.report)
 app.command("list")(listing.list_)
 app.command()(reproduce.reproduce)
 app.add_typer(instahide.group, name="instahide")

@@ -1,4 +1,4 @@
-"""``leakgauge audit``."""
+"""``leakgauge audit``, and ``leakgauge report`` of an earlier one."""
 
 from __future__ import annotations
 
@@ -74,3 +74,19 @@ def audit(
     with case_progress(console, prepared.cases) as watch:
         result = execute(prepared, out, watch, executor=executor_for(jobs))
     finish(result, out, limits, as_json, "audit")
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of an earlier audit.")] = Path("report"),
+    fail_above: LimitOption = None,
+    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write the report of an earlier audit again, from its stored results."""
+    from leakgauge.audit.execute import load_result
+    from leakgauge.catalogue import standard_metrics
+
+    limits = limits_of(fail_above)
+    result = load_result(folder, standard_metrics(weights))
+    result.write_report(folder)
+    finish(result, folder, limits, as_json, "report")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leakgauge.cli.options import JsonFlag, SchemeOption, SeedOption
+from leakgauge.cli.options import JsonFlag, SchemeOption, SeedOption, options_for
 from leakgauge.cli.output import finish, stderr
 
 if TYPE_CHECKING:
@@ -44,30 +44,14 @@ def attack(
     as_json: JsonFlag = False,
 ) -> None:
     """Audit published encodings: recover private images from them, and show them beside what was published."""
+    options = locals() | {"attack": by}
     from leakgauge.audit.encodings import EncodingAudit, prepare_encodings
     from leakgauge.audit.execute import execute
     from leakgauge.audit.store import check_reachable
     from leakgauge.report.progress import case_progress
 
     check_reachable(out)
-    public_file, auxiliary_file, secret_folder, decoys_file = (
-        None if path is None else str(path) for path in (public, auxiliary, secret, decoys)
-    )
-    prepared = prepare_encodings(
-        EncodingAudit(
-            source=str(source),
-            attack=by,
-            scheme=scheme,
-            public=public_file,
-            auxiliary=auxiliary_file,
-            private=private,
-            class_counts=class_counts,
-            labels_only=labels_only,
-            secret=secret_folder,
-            decoys=decoys_file,
-            seed=seed or 0,
-        )
-    )
+    prepared = prepare_encodings(EncodingAudit(**options_for(EncodingAudit, options)))
     with case_progress(stderr(), prepared.cases) as progress_of:
         result = execute(prepared, out, progress_of)
     _write_files(result, out)

@@ -27,8 +27,9 @@ LimitOption = Annotated[
 
 
 def options_for(plan: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the options of a command, those that were given and that a plan has by the same names."""
-    return {name: given[name] for name in plan.__dataclass_fields__ if given.get(name) is not None}
+    """Of the options of a command, those that were given and that a plan has by the same names; paths as words."""
+    known = {name: given[name] for name in plan.__dataclass_fields__ if given.get(name) is not None}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in known.items()}
 
 
 def limits_of(texts: list[str] | None) -> dict[str, float]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,11 +17,11 @@ from leakgauge.cli.options import (
     SeedOption,
     check_limits,
     limits_of,
+    options_for,
 )
 from leakgauge.cli.output import finish, stderr
 
 if TYPE_CHECKING:
-    from leakgauge.audit.recorded import RecordedPlan
     from leakgauge.audit.result import AuditResult
 
 
@@ -41,24 +42,13 @@ def invert(
     as_json: JsonFlag = False,
 ) -> None:
     """Attack a recorded update that nobody simulated here; write what came back and a report."""
-    from leakgauge.audit.recorded import RecordedPlan
+    options = locals()
     from leakgauge.report.images import write_images
     from leakgauge.report.rows import write_rows
     from leakgauge.space import TableSpace
 
     limits = limits_of(fail_above)
-    plan = RecordedPlan(
-        files=(str(file),),
-        model=model,
-        attacks=(attack,),
-        budget=budget,
-        steps=steps,
-        seconds=seconds,
-        truths=() if truth is None else (str(truth),),
-        weights=weights,
-        seed=seed or 0,
-    )
-    result = _attack(plan, out, limits)
+    result = _attack(options, [file], [attack], [] if truth is None else [truth], out, limits)
     for row in result.rows:
         for record in row.records:
             if isinstance(record.space, TableSpace):
@@ -82,32 +72,34 @@ def labels(
     as_json: JsonFlag = False,
 ) -> None:
     """Restore the labels of recorded updates: which classes a client trained on, and how often."""
-    from leakgauge.audit.recorded import DEFAULT_LABEL_ATTACK, RecordedPlan
+    options = locals()
+    from leakgauge.audit.recorded import DEFAULT_LABEL_ATTACK
     from leakgauge.report.console import label_tables
 
     limits = limits_of(fail_above)
-    plan = RecordedPlan(
-        files=tuple(map(str, files)),
-        model=model,
-        attacks=tuple(method or (DEFAULT_LABEL_ATTACK,)),
-        labels_only=True,
-        batch_size=batch_size,
-        truths=tuple(map(str, truth or ())),
-        seed=seed or 0,
-    )
-    result = _attack(plan, out, limits)
+    options |= {"labels_only": True}
+    result = _attack(options, files, method or [DEFAULT_LABEL_ATTACK], truth or [], out, limits)
     finish(result, out, limits, as_json, "labels", label_tables)
 
 
-def _attack(plan: RecordedPlan, out: Path | None, limits: dict[str, float]) -> AuditResult:
+def _attack(
+    options: dict[str, Any],
+    files: Sequence[Path],
+    attacks: Sequence[str],
+    truths: Sequence[Path],
+    out: Path | None,
+    limits: dict[str, float],
+) -> AuditResult:
+    """By the options of a command, and what it may take several of."""
     from leakgauge.audit.execute import execute
-    from leakgauge.audit.recorded import prepare_recorded
+    from leakgauge.audit.recorded import RecordedPlan, prepare_recorded
     from leakgauge.audit.store import check_reachable
     from leakgauge.report.progress import case_progress
 
     if out is not None:
         check_reachable(out)
-    prepared = prepare_recorded(plan)
+    several = {"files": tuple(map(str, files)), "attacks": tuple(attacks), "truths": tuple(map(str, truths))}
+    prepared = prepare_recorded(RecordedPlan(**options_for(RecordedPlan, options | several)))
     check_limits(limits, prepared)
     with case_progress(stderr(), prepared.cases) as watch:
         return execute(prepared, out, watch)

@@ -98,10 +98,12 @@ def align(
             f"{tuple(originals.shape)}; return as many as you like, each of an original's shape."
         )
     usable = torch.isfinite(candidates).flatten(1).all(dim=1).nonzero().flatten()
-    if paired:
-        rows, partners = _by_place(originals, candidates, usable)
-    else:
-        rows, partners = _by_error(space, originals, candidates, usable)
+    if paired and len(candidates) not in (0, len(originals)):
+        raise InvalidCase(f"{len(candidates)} images came back for {len(originals)} originals; return one for each.")
+    rows, partners = usable, usable
+    if not paired:
+        matched = linear_sum_assignment(space.distance(originals, candidates[usable]).numpy())
+        rows, partners = torch.from_numpy(matched[0]), usable[torch.from_numpy(matched[1])]
     dtype = torch.promote_types(originals.dtype, candidates.dtype)
     found = torch.full(originals.shape, torch.nan, dtype=dtype)
     found[rows] = candidates[partners].to(dtype)
@@ -118,17 +120,6 @@ def align(
         public=None if named is None or members is None else NamedImages(named.detach().cpu(), members),
         space=space,
     )
-
-
-def _by_error(space: InputSpace, originals: Tensor, candidates: Tensor, usable: Tensor) -> tuple[Tensor, Tensor]:
-    rows, columns = linear_sum_assignment(space.distance(originals, candidates[usable]).numpy())
-    return torch.from_numpy(rows), usable[torch.from_numpy(columns)]
-
-
-def _by_place(originals: Tensor, candidates: Tensor, usable: Tensor) -> tuple[Tensor, Tensor]:
-    if len(candidates) not in (0, len(originals)):
-        raise InvalidCase(f"{len(candidates)} images came back for {len(originals)} originals; return one for each.")
-    return usable, usable
 
 
 def _real(images: Tensor) -> Tensor:

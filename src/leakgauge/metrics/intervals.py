@@ -46,10 +46,13 @@ def summarise(scores: Tensor, metric: Metric) -> Summary:
     count = len(measured)
     if count == 0:
         return Summary(_NAN, _NAN, _NAN, _NAN, 0)
-    low, high = _wilson(int(measured.sum()), count) if metric.binary else _interval(measured, metric)
+    if metric.binary:
+        low, high = stats.binomtest(int(measured.sum()), count).proportion_ci(_CONFIDENCE, method="wilson")
+    else:
+        low, high = _interval(measured, metric)
     worst = measured.max() if metric.higher_is_leakier else measured.min()
     deviation = float(measured.std()) if count > 1 else _NAN
-    return Summary(float(measured.mean()), float(worst), low, high, count, deviation)
+    return Summary(float(measured.mean()), float(worst), float(low), float(high), count, deviation)
 
 
 def beyond_chance(hits: int, trials: int, chance: float) -> float:
@@ -63,11 +66,6 @@ def beyond_chance(hits: int, trials: int, chance: float) -> float:
     if trials == 0 or chance != chance:
         return _NAN
     return float(stats.binomtest(hits, trials, chance, alternative="greater").pvalue)
-
-
-def _wilson(hits: int, trials: int) -> tuple[float, float]:
-    interval = stats.binomtest(hits, trials).proportion_ci(confidence_level=_CONFIDENCE, method="wilson")
-    return float(interval.low), float(interval.high)
 
 
 def _interval(scores: Tensor, metric: Metric) -> tuple[float, float]:

@@ -12,7 +12,6 @@ from typing import Any
 from torch import Tensor
 
 from leakgauge.audit.plan import plan_of
-from leakgauge.audit.record import Record
 from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.catalogue import METRICS, describe_metric
@@ -219,7 +218,10 @@ def _chance(rows: Sequence[Finding]) -> str | None:
 
 
 def _curves(rows: Sequence[Finding]) -> list[dict[str, Any]]:
-    traces = {index: [one for one in map(_trace, row.records) if one is not None] for index, row in enumerate(rows)}
+    traces: dict[int, list[Tensor]] = {}
+    for index, row in enumerate(rows):
+        found = (record.pictures.loss_trace for record in row.records)
+        traces[index] = [trace for trace in found if trace is not None and trace.ndim == 1 and len(trace) > 1]
     axes = Axes.around([trace for own in traces.values() for trace in own])
     return [
         {
@@ -231,11 +233,6 @@ def _curves(rows: Sequence[Finding]) -> list[dict[str, Any]]:
         for index, own in traces.items()
         if own
     ]
-
-
-def _trace(record: Record) -> Tensor | None:
-    trace = record.pictures.loss_trace
-    return trace if trace is not None and trace.ndim == 1 and len(trace) > 1 else None
 
 
 def _setup(result: AuditResult) -> list[tuple[str, str]]:

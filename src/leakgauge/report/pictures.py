@@ -103,7 +103,10 @@ def aspect_ratio(result: AuditResult) -> str:
 
 def best_shown(result: AuditResult) -> list[Finding]:
     """For each defence the row whose attack brought back most."""
-    return [_shown(defence, result.rows) for defence in dict.fromkeys(row.defence for row in result.rows)]
+    groups: dict[str, list[Finding]] = {}
+    for row in result.rows:
+        groups.setdefault(row.defence, []).append(row)
+    return [leakiest([row for row in own if any(map(_recovered, row.records))] or own) for own in groups.values()]
 
 
 def null_of(shown: Sequence[Finding]) -> Finding | None:
@@ -115,11 +118,6 @@ def found(row: Finding) -> str:
     """How many were identified, and by what."""
     measured = row.measured(Identification.name) is not None
     return f"{show_identified(row)} identified by {row.attack}" if measured else f"by {row.attack}"
-
-
-def _shown(defence: str, rows: Iterable[Finding]) -> Finding:
-    own = [row for row in rows if row.defence == defence]
-    return leakiest([row for row in own if any(map(_recovered, row.records))] or own)
 
 
 def _recovered(record: Record) -> bool:

@@ -6,7 +6,6 @@ import math
 
 from leakgauge.audit.result import UNDEFENDED, Measurement
 from leakgauge.catalogue import describe_metric
-from leakgauge.metrics import Summary
 from leakgauge.report.words import NOT_MEASURED, humanise, join, percent, show_hits
 from leakgauge.tradeoff.order import Order, Relation, expected_orders
 from leakgauge.tradeoff.plan import Condition
@@ -107,7 +106,8 @@ def utility(trained: Trained) -> str:
     name, spent = humanise(trained.plan.defence), trained.overhead
     if trained.diverged:
         return f"{name}: the training diverged at step {trained.steps}; lower the learning rate."
-    accuracy = show_share(trained.accuracy) if trained.accuracy.count else NOT_MEASURED
+    seen = trained.accuracy
+    accuracy = f"{100 * seen.mean:.1f} % ({percent(seen.low, seen.high)})" if seen.count else NOT_MEASURED
     time = f"a step takes {spent.median:.2f} times an undefended one" if spent.count else "time not measured"
     return f"{name}: accuracy {accuracy} after {trained.steps} steps; {time}."
 
@@ -123,11 +123,6 @@ def describe_condition(condition: Condition) -> str:
 def show_score(measurement: Measurement, value: float) -> str:
     """A score with as many digits as its metric carries, and its unit."""
     return measurement.metric.show(value, digits=2)
-
-
-def show_share(summary: Summary) -> str:
-    """A proportion with its interval."""
-    return f"{100 * summary.mean:.1f} % ({percent(summary.low, summary.high)})"
 
 
 def _none(result: Tradeoff, limits: str) -> str:

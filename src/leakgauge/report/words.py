@@ -315,14 +315,13 @@ def _why_not_judged(rows: Sequence[Finding]) -> str:
 def _plain_name(defence: str, *, options: bool = True) -> str:
     if defence == UNDEFENDED:
         return "no defence"
-    return " + ".join(
-        _part(name, rest, options) for name, _, rest in (part.partition(":") for part in split_chain(defence))
-    )
-
-
-def _part(name: str, settings: str, options: bool) -> str:
-    words = " ".join(_PEOPLE.get(word, word) for word in name.split("_"))
-    return f"{words} ({settings.replace('=', ' ').replace(',', ', ')})" if settings and options else words
+    links = []
+    for part in split_chain(defence):
+        name, _, settings = part.partition(":")
+        words = " ".join(_PEOPLE.get(word, word) for word in name.split("_"))
+        shown = f" ({settings.replace('=', ' ').replace(',', ', ')})" if settings and options else ""
+        links.append(words + shown)
+    return " + ".join(links)
 
 
 def _short_names(defences: Sequence[str]) -> dict[str, str]:

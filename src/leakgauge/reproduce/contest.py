@@ -75,7 +75,8 @@ class Contest:
 
     @property
     def rule(self) -> str:
-        margins = ", ".join(f"{least:g} {_unit(metric)}" for metric, least in self.least.items())
+        units = {metric: f"{describe_metric(metric).unit} of {metric}".strip() for metric in self.least}
+        margins = ", ".join(f"{least:g} {units[metric]}" for metric, least in self.least.items())
         return (
             f"One attack is ahead of another where every update says so and the mean difference is above {margins}; "
             f"at least {FEWEST} updates, the same for both. It must be above its own null by as much."
@@ -133,7 +134,8 @@ class Contest:
 
     def _leader(self, cell: Cell, least: float) -> dict[str, Any]:
         """The highest mean, the next, their difference, and whether the first is ahead of all others."""
-        ranked = sorted(cell, key=lambda arm: _or_low(fmean(cell[arm].scores)), reverse=True)
+        means = {arm: fmean(own.scores) for arm, own in cell.items()}
+        ranked = sorted(cell, key=lambda arm: -math.inf if math.isnan(means[arm]) else means[arm], reverse=True)
         first, second = ranked[:2]
         gap = Lead.of(cell[first].scores, cell[second].scores)
         ahead = all(cell[first].ahead(cell[other], least) for other in ranked[1:])
@@ -146,14 +148,6 @@ class Contest:
         }
 
 
-def _unit(metric: str) -> str:
-    return f"{describe_metric(metric).unit} of {metric}".strip()
-
-
 def _mean(scores: Sequence[float | None]) -> float:
     known = [score for score in scores if score is not None and not math.isnan(score)]
     return fmean(known) if known else math.nan
-
-
-def _or_low(value: float) -> float:
-    return -math.inf if math.isnan(value) else value

@@ -186,6 +186,11 @@ class Measure(ABC):
     def planned(self) -> dict[str, Any]:
         """What of the facts is known before anything is run."""
 
+    def described(self) -> dict[str, Any]:
+        """What is planned, as a file says it: numbers and words as they are, all else by its recipe."""
+        planned = self.planned().items()
+        return {name: one if isinstance(one, str | int | float | None) else repr(one) for name, one in planned}
+
     def adapt(self, options: Options) -> Measure:
         """The measure with the images and seconds that replace those of its scale."""
         if options.images is not None or options.seconds is not None:

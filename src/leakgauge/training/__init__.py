@@ -3,6 +3,5 @@
 from leakgauge.training.defended import DefendedTraining
 from leakgauge.training.models import Victim, default_steps, is_own_model, kept_victim, model_for, victim_model
 from leakgauge.training.prediction import answer, hits
-from leakgauge.training.recipes import RECIPES, SCHEDULES, Recipe
 from leakgauge.training.run import PreparedTraining, Trained, TrainingPlan, prepare_training, run_training
-from leakgauge.training.train import Training, accuracy, train
+from leakgauge.training.train import RECIPES, SCHEDULES, Recipe, Training, accuracy, train

@@ -18,8 +18,7 @@ from leakgauge.protocol.local_update import Defence, FedSGD, LocalUpdate
 from leakgauge.randomness import seeded
 from leakgauge.schedules import ConstantRate, Schedule
 from leakgauge.training.disguises import Disguise, Drawn, Undisguised
-from leakgauge.training.recipes import steps_per_epoch
-from leakgauge.training.train import Training
+from leakgauge.training.train import Training, steps_per_epoch
 from leakgauge.types import Batch, BatchStatistics, ModelState, ParamTree
 
 _PAIRS = 40

@@ -24,7 +24,7 @@ from leakgauge.threads import model_threads
 from leakgauge.training.defended import DefendedTraining
 from leakgauge.training.models import REFERENCE, named_model
 from leakgauge.training.prediction import hits
-from leakgauge.training.recipes import RECIPES, SCHEDULES, Recipe
+from leakgauge.training.train import RECIPES, SCHEDULES, Recipe
 from leakgauge.types import ModelState
 
 

@@ -1,7 +1,8 @@
-"""Plain SGD training of a victim model."""
+"""Plain SGD training of a victim model, and whole trainings by name: how long, in which batches, how fast."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.randomness import global_stream
+from leakgauge.schedules import ConstantRate, CosineDecay, RegularDecay, Schedule
 from leakgauge.types import Batch
 
 
@@ -61,3 +63,58 @@ def accuracy(model: nn.Module, data: Batch, *, block: int = 512) -> float:
             for start in range(0, len(data), block)
         )
     return hits / len(data)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Either ``steps`` or ``epochs`` of SGD with momentum; an epoch leaves out the images that fill no batch."""
+
+    batch_size: int
+    learning_rate: float
+    schedule: Schedule
+    steps: int | None = None
+    epochs: int | None = None
+    momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise InvalidCase("A training lasts a number of steps or of epochs; give one of the two.")
+        if (self.steps or self.epochs or 0) < 1 or self.batch_size < 1 or not 0 < self.learning_rate < float("inf"):
+            raise InvalidCase(
+                f"A training needs at least one step, one image per batch and a finite learning rate above 0, got "
+                f"{self.steps or self.epochs}, {self.batch_size} and {self.learning_rate}; correct them."
+            )
+
+    def training(self, images: int) -> Training:
+        """The settings for a dataset of so many images.
+
+        >>> RECIPES["huang2021"].training(50_000).steps
+        78000
+        """
+        if images == 0:
+            raise InvalidCase(
+                "There is no training data in this dataset, so no utility either; add the training files."
+            )
+        steps = self.steps or (self.epochs or 0) * steps_per_epoch(images, self.batch_size)
+        return Training(steps, self.batch_size, self.learning_rate, self.momentum)
+
+
+def steps_per_epoch(images: int, batch_size: int) -> int:
+    """How many whole batches there are, or one of all images if they do not fill one."""
+    return max(1, images // batch_size)
+
+
+RECIPES: Mapping[str, Recipe] = {
+    "short": Recipe(batch_size=32, learning_rate=0.02, schedule=CosineDecay(), steps=400),
+    "huang2021": Recipe(batch_size=128, learning_rate=0.1, schedule=RegularDecay(), epochs=200),
+}
+"""``huang2021`` is the full scale of Huang et al. [2021, App. A.1]; ``short`` fits into seconds on a processor.
+
+The paper starts at a learning rate of 0.02 where pruning leaves 1 % or less; give it as an option.
+"""
+
+SCHEDULES: Mapping[str, Callable[..., Schedule]] = {
+    "constant": ConstantRate,
+    "step": RegularDecay,
+    "cosine": CosineDecay,
+}

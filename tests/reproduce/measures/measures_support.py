@@ -18,8 +18,7 @@ from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Squares, 
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
-from leakgauge.reproduce.measures.pools import Pools
-from leakgauge.reproduce.measures.publication import Deployment, Publication, publish
+from leakgauge.reproduce.measures.pools import Deployment, Pools, Publication, publish
 from leakgauge.reproduce.measures.recovery import Judge, Recovery
 from leakgauge.reproduce.measures.searching import given_to_search, hit_members
 

@@ -19,8 +19,7 @@ from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.intervals import beyond_chance
 from leakgauge.reproduce.measures.averaging import average_encryptions
-from leakgauge.reproduce.measures.pools import Pools
-from leakgauge.reproduce.measures.publication import Deployment, publish
+from leakgauge.reproduce.measures.pools import Deployment, Pools, publish
 from leakgauge.reproduce.measures.recovery import Judge, identified
 from leakgauge.reproduce.measures.searching import (
     attacks_by_similarity,

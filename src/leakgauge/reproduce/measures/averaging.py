@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,9 @@ from leakgauge.attacks.encodings.demasking import DemaskerTraining
 from leakgauge.attacks.encodings.search.similarity import structurally_similar
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, View
 from leakgauge.encodings.schemes import Scheme
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoding import EncodingObservation
-from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks, keep_demasker
-from leakgauge.reproduce.measures.publication import Publication, publish
+from leakgauge.reproduce.measures.pools import Pools, PoolSource, Publication, keep_demasker, publish
 from leakgauge.reproduce.measures.recovery import Judge, Recovery, over_seeds
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured
 from leakgauge.types import Reconstruction
@@ -56,7 +56,7 @@ def average_encryptions(
     queries: int = 50,
     seeds: Sequence[int] = (0,),
     decoys: Tensor | None = None,
-    begin: Callable[[str], None] = lambda name: None,
+    progress: Progress = silent,
 ) -> list[Averages]:
     """Strong and weak attackers, as published and as strong as they can be, on a view of the encodings.
 
@@ -64,12 +64,12 @@ def average_encryptions(
     """
     judge = Judge(pools.public if decoys is None else decoys, Whitened().fit(pools.auxiliary))
     results = []
-    for seed in seeds:
+    for number, seed in enumerate(seeds):
+        progress(Tick(number, number / len(seeds)))
         publication = publish(scheme, pools, private, seed=seed, copies=copies)
         seen = _viewed(publication.observation, view)
         asked = torch.arange(min(queries, len(seen.encoded)))
         for attack, found in (_strong(publication, seen) | _weak(publication, seen, asked)).items():
-            begin(attack)
             originals = publication.private.inputs[found.targets]
             unrelated = publication.private.inputs[(found.targets + private // 2) % private]
             results.append(
@@ -117,7 +117,7 @@ class AveragingRecovery(Measure):
             queries=self.queries,
             seeds=range(bench.seed, bench.seed + self.seeds),
             decoys=pools.auxiliary,
-            begin=count_attacks(bench, len(names) * self.seeds),
+            progress=bench.begin("attacking"),
         )
         seconds = (time.perf_counter() - begun) / len(rows)
         return {name: self._found([one for one in rows if one.attack == name], seconds) for name in names}
@@ -129,7 +129,7 @@ class AveragingRecovery(Measure):
         ours["precision"] = Measured.over_seeds([one.precision for one in rows], images)
         null["precision"] = Measured.over_seeds([one.precision_null for one in rows], images)
         pictures = rows[0].originals, rows[0].estimates
-        return Found.of(ours, null, seconds, self.planned() | {"scheme": repr(self.scheme)}, rows[0].given, pictures)
+        return Found.of(ours, null, seconds, self.described(), rows[0].given, pictures)
 
 
 @dataclass(frozen=True)

@@ -72,15 +72,16 @@ class DisguisedAccuracy(Measure):
         guess = float(test.labels.bincount().max()) / len(test)
         return {
             name: Found.of(
-                {"accuracy": Measured.of([run.hits[name].tolist() for run in runs])},
+                {"accuracy": Measured.of([right[name].tolist() for right, _ in runs])},
                 {"accuracy": Measured.of([[guess]])},
                 seconds,
-                {**runs[-1].setting, "asked": _ASKED[name]},
+                {**runs[-1][1], "asked": _ASKED[name]},
             )
             for name in names
         }
 
-    def _run(self, bench: Bench, seed: int, names: Sequence[str]) -> _Run:
+    def _run(self, bench: Bench, seed: int, names: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, object]]:
+        """Who is right about each test image, by name, and what was run."""
         work, data, device = self.work, bench.data, torch.device(bench.options.device)
         private, public = _split(data.train, work, seed)
         private, public = Batch(private.inputs.to(device), private.labels.to(device)), public.to(device)
@@ -104,28 +105,16 @@ class DisguisedAccuracy(Measure):
                 found[PLAIN] = hits(learner, seen, test, NoDefence(), generator=generator)
             if not training.diverged and DISGUISED in names:
                 found[DISGUISED] = hits_in_disguise(learner, seen, test, disguise, generator=generator)
-        setting: dict[str, object] = {
-            "disguise": repr(disguise),
-            "defence": repr(self.defence),
-            "model": repr(work.model),
+        setting: dict[str, object] = self.described() | {
             "private_images": len(private),
             "public_images": len(public),
             "steps": training.done,
-            "batch_size": settings.batch_size,
-            "learning_rate": settings.learning_rate,
-            "schedule": repr(work.recipe.schedule),
             "diverged": training.diverged,
         }
         rate = min(1.0, settings.batch_size / len(private))
         if (guarantee := guaranteed_epsilon(self.defence, rate, training.done)) is not None:
             setting |= {"epsilon": guarantee, "delta": DELTA}
-        return _Run({name: own.cpu() for name, own in found.items()}, setting)
-
-
-@dataclass(frozen=True)
-class _Run:
-    hits: dict[str, Tensor]
-    setting: dict[str, object]
+        return {name: own.cpu() for name, own in found.items()}, setting
 
 
 def _split(train: Batch, work: Work, seed: int) -> tuple[Batch, Tensor]:

@@ -50,8 +50,9 @@ class DistributionTests(Measure):
         shuffled = encodings.flatten(0, 1)[order].view_as(encodings)
         null = compare(shuffled, singles=self.alone, generator=seeded(bench.seed, "tests"))
         seconds = (time.perf_counter() - begun) / len(STATISTICS)
-        setting = {**self.planned(), "scheme": repr(self.scheme)}
-        return {name: Found.of(_measured(found, name), _measured(null, name), seconds, setting) for name in names}
+        return {
+            name: Found.of(_measured(found, name), _measured(null, name), seconds, self.described()) for name in names
+        }
 
     def _encrypt(self, bench: Bench) -> Tensor:
         """Encryptions of the first images, images x encryptions c h w; what they are mixed with comes from all."""

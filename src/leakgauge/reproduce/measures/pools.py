@@ -1,17 +1,20 @@
-"""What measures of encodings share: their images, a network that guesses signs, and how they tell of attacks."""
+"""What measures of encodings share: their images, what is published of them, and a network that guesses signs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining, load_demasker
+from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.encodings.keys import SeededKeys
+from leakgauge.encodings.schemes import Scheme, encrypt
 from leakgauge.errors import InvalidCase
-from leakgauge.progress import Tick
+from leakgauge.protocol.encoding import EncodedSet, EncodingObservation, Mixing, stack_mixings
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.run import data_key
 from leakgauge.reproduce.table import Bench
@@ -77,15 +80,74 @@ def keep_demasker(bench: Bench, training: DemaskerTraining, pools: PoolSource, k
     return load_demasker(path)
 
 
-def count_attacks(bench: Bench, total: int) -> Callable[[str], None]:
-    """What is to be called as each of so many attacks begins."""
-    progress = bench.begin("attacking")
-    done = 0
+@dataclass(frozen=True)
+class Deployment:
+    """What a client does besides: random crops of public and private images, encodings rounded to grey ``levels``."""
 
-    def begin(name: str) -> None:
-        nonlocal done
-        del name
-        progress(Tick(done, min(1.0, done / total)))
-        done += 1
+    public_crops: Cropping | None = None
+    private_crops: Cropping | None = None
+    levels: int | None = None
 
-    return begin
+
+class Publication(NamedTuple):
+    """``observation`` is the attacker's; ``private`` and ``mixing`` are the truth, for scoring only."""
+
+    observation: EncodingObservation
+    private: Batch
+    mixing: Mixing
+
+    @property
+    def members(self) -> Tensor:
+        """Which public images are in each encoding."""
+        return self.mixing.indices[:, self.observation.private_per_encoding :] - len(self.private)
+
+    @property
+    def anchors(self) -> Tensor:
+        """Which private image each encoding encrypts, the first of those in it."""
+        return self.mixing.indices[:, 0]
+
+
+def publish(
+    scheme: Scheme,
+    pools: Pools,
+    count: int,
+    *,
+    seed: int,
+    copies: int = 1,
+    deployment: Deployment | None = None,
+    classes: int | None = None,
+) -> Publication:
+    """``copies`` encryptions of ``count`` private images, drawn anew for every seed; crops differ from copy to copy.
+
+    The keys are seeded so that a study can be repeated, which no deployment may do.
+    """
+    deployment = deployment or Deployment()
+    if count > len(pools.private):
+        raise InvalidCase(f"There are {len(pools.private)} private images, fewer than the {count} asked for.")
+    generator = seeded(seed, "publication")
+    private = pools.private[torch.randperm(len(pools.private), generator=generator)[:count]]
+    classes = classes or int(pools.private.labels.max()) + 1
+    keys = SeededKeys(generator)
+    sets, mixings = [], []
+    for _ in range(copies):
+        used = private
+        if deployment.private_crops is not None:
+            used = Batch(deployment.private_crops(private.inputs, generator=generator), private.labels)
+        public = pools.public
+        if deployment.public_crops is not None:
+            public = deployment.public_crops(public, generator=generator)
+        encoded, secret = encrypt(scheme, used, classes=classes, public=public, keys=keys)
+        sets.append(encoded)
+        mixings.append(secret.mixing)
+    images = torch.cat([encoded.images for encoded in sets])
+    if deployment.levels is not None:
+        images = (images * (deployment.levels - 1)).round() / (deployment.levels - 1)
+    observation = EncodingObservation(
+        EncodedSet(images, torch.cat([encoded.labels for encoded in sets])),
+        scheme.k,
+        scheme.private_per_encoding,
+        scheme.signed,
+        public=pools.public if scheme.public_per_encoding else None,
+        auxiliary=pools.auxiliary,
+    )
+    return Publication(observation, private, stack_mixings(mixings))

@@ -58,8 +58,8 @@ class Judge:
         )
 
 
-def over_seeds(found: Sequence[Recovery], names: Sequence[str], images: int) -> dict[str, Measured]:
-    """Some of the quantities, each over the seeds."""
+def over_seeds(found: Sequence[object], names: Sequence[str], images: int) -> dict[str, Measured]:
+    """Some of the quantities of what was found by each seed, such as a `Recovery`."""
     return {name: Measured.over_seeds([getattr(one, name) for one in found], images) for name in names}
 
 

@@ -20,10 +20,10 @@ from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.encodings.schemes import InsideDataset, Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.alignment import align
+from leakgauge.progress import Tick
 from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.randomness import seeded
-from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks
-from leakgauge.reproduce.measures.publication import Deployment, Publication, publish
+from leakgauge.reproduce.measures.pools import Deployment, Pools, PoolSource, Publication, publish
 from leakgauge.reproduce.measures.recovery import Judge, Recovery, over_seeds
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured
 from leakgauge.types import Batch, Reconstruction
@@ -109,7 +109,9 @@ def cluster_encodings(pools: Pools, trial: Trial, *, seed: int = 0, judge: Judge
     assert found.decoding is not None
     estimates, coefficients = _paired(found, publication), found.decoding.coefficients
     recall, precision = incidences(coefficients, _truth(publication))
-    recall_null, precision_null = incidences(_reordered(coefficients, seed), _truth(others))
+    # In another order, so that nothing is right because both sets are encrypted image by image.
+    order = torch.randperm(len(coefficients), generator=seeded(seed, "null"))
+    recall_null, precision_null = incidences(coefficients[order], _truth(others))
     return Clustered(
         publication.private.inputs,
         estimates,
@@ -153,11 +155,6 @@ def _without(pool: Batch, used: Batch) -> Batch:
     return pool[~taken]
 
 
-def _reordered(rows: Tensor, seed: int) -> Tensor:
-    """Encodings in another order, so that nothing is right because both sets are encrypted image by image."""
-    return rows[torch.randperm(len(rows), generator=seeded(seed, "null"))]
-
-
 def _told(publication: Publication, knows: Knowledge) -> EncodingObservation:
     observation, private = publication.observation, publication.private
     if knows in ("counts", "mixing"):
@@ -199,25 +196,21 @@ class ClusteringRecovery(Measure):
     def __call__(self, bench: Bench, names: Sequence[str]) -> dict[str, Found]:
         pools, runs = self.pools(bench), []
         judge = bench.share(f"judge among {self.pools}", lambda: judge_among(pools.auxiliary))
-        begin = count_attacks(bench, self.seeds)
-        for seed in range(bench.seed, bench.seed + self.seeds):
-            begin(names[0])
-            runs.append(cluster_encodings(pools, self.trial, seed=seed, judge=judge))
+        progress = bench.begin("attacking")
+        for number in range(self.seeds):
+            progress(Tick(number, number / self.seeds))
+            runs.append(cluster_encodings(pools, self.trial, seed=bench.seed + number, judge=judge))
         return dict.fromkeys(names, self._found(runs))
 
     def _found(self, runs: Sequence[Clustered]) -> Found:
         images = len(runs[0].originals)
         ours = over_seeds([one.recovery for one in runs], _QUANTITIES, images)
         null = over_seeds([one.null for one in runs], _QUANTITIES, images)
-        for name, values, chance in (
-            ("recall", [one.recall for one in runs], [one.recall_null for one in runs]),
-            ("precision", [one.precision for one in runs], [one.precision_null for one in runs]),
-        ):
-            ours[name], null[name] = Measured.over_seeds(values, images), Measured.over_seeds(chance, images)
+        ours |= over_seeds(runs, ("recall", "precision"), images)
+        null["recall"] = Measured.over_seeds([one.recall_null for one in runs], images)
+        null["precision"] = Measured.over_seeds([one.precision_null for one in runs], images)
         ours["cpu_seconds"] = Measured.over_seeds([one.seconds for one in runs], images)
-        setting = self.planned() | {
-            "scheme": repr(self.trial.scheme),
-            "attack": repr(self.trial.attack),
+        setting = self.described() | {
             "images_believed_in": [one.found for one in runs],
             "residual": [one.residual for one in runs],
         }

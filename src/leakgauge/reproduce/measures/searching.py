@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,9 +20,9 @@ from leakgauge.attacks.encodings.search.statistics import Correlation, FourthMom
 from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Undemasked, View
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.metrics.public_found import hit_members
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.randomness import seeded
-from leakgauge.reproduce.measures.pools import Pools, PoolSource, count_attacks, keep_demasker
-from leakgauge.reproduce.measures.publication import Deployment, publish
+from leakgauge.reproduce.measures.pools import Deployment, Pools, PoolSource, keep_demasker, publish
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured
 
 LEARNED = "learned similarity"
@@ -58,15 +58,15 @@ def search_public_images(
     seeds: Sequence[int] = (0,),
     depths: Sequence[int] | None = None,
     deployment: Deployment | None = None,
-    begin: Callable[[str], None] = lambda name: None,
+    progress: Progress = silent,
 ) -> list[SearchRow]:
     """A row for every attack and seed; an attack is prepared once, since only the encodings differ between seeds."""
     deployment = deployment or Deployment()
     depths = depths or (scheme.public_per_encoding, 20, 100)
     published = {seed: publish(scheme, pools, queries, seed=seed, deployment=deployment) for seed in seeds}
     rows = []
-    for name, attack in attacks.items():
-        begin(name)
+    for number, (name, attack) in enumerate(attacks.items()):
+        progress(Tick(number, number / len(attacks)))
         begun = time.process_time()
         finder = attack.prepare(published[seeds[0]].observation, generator=seeded(seeds[0], "attack"))
         preparation = time.process_time() - begun
@@ -194,7 +194,7 @@ class SearchHits(Measure):
             seeds=range(bench.seed, bench.seed + self.seeds),
             depths=sorted({members, *(score.depth or members for score in self.scores.values())}),
             deployment=Deployment(public_crops=self.crops),
-            begin=count_attacks(bench, len(names)),
+            progress=bench.begin("attacking"),
         )
         trained = {} if demasker is None else {"demasker": dict(demasker.facts)}
         public = len(pools.public)
@@ -229,6 +229,5 @@ class SearchHits(Measure):
         null = of({"found": [one.found_null for one in rows], "any": [one.any_null for one in rows]})
         ours["milliseconds"] = Measured.over_seeds([one.milliseconds for one in rows], self.queries)
         seconds = first.preparation + sum(one.milliseconds * self.queries / 1000 for one in rows)
-        setting = {name: repr(value) if name != "queries" else value for name, value in self.planned().items()}
-        setting |= {"public_images": public, "seconds_of_preparation": first.preparation, **trained}
+        setting = self.described() | {"public_images": public, "seconds_of_preparation": first.preparation, **trained}
         return Found.of(ours, null, seconds, setting, first.given)

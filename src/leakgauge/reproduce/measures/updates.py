@@ -120,10 +120,14 @@ class Setting(Measure):
         return ", ".join(parts)
 
     def _measure(self, bench: Bench, name: str) -> Found:
-        ready = self._prepare_attack(bench, _lazily(bench, f"training the generator of {name}"))
+        attack, folder = self.attack, bench.options.out
+        if isinstance(attack, WithGenerator):
+            progress = _lazily(bench, f"training the generator of {name}")
+            attack = attack.prepare(bench.data, seed=bench.seed, folder=folder / "generators", progress=progress)
+        ready = replace(self, attack=attack)
         chosen = self._draw(bench)
         truths, decoys = chosen[: self.updates], chosen[self.updates :]
-        store = FolderStore.create(bench.options.out)
+        store = FolderStore.create(folder)
         metrics = build_metrics(bench.table.metrics, bench.options.weights)
         records: list[Record] = []
         for index in range(self.models):
@@ -132,7 +136,7 @@ class Setting(Measure):
                 self.model,
                 bench.data,
                 self.training,
-                bench.options.out / "models",
+                folder / "models",
                 seed=bench.seed + index,
                 classes=self.classes,
                 progress=progress,
@@ -166,11 +170,10 @@ class Setting(Measure):
         utility: Trained | None,
     ) -> Found:
         made = [int(record.facts["steps"]) for record in records if "steps" in record.facts]
-        words = {key: repr(value) if _is_part(value) else value for key, value in self.planned().items()}
         facts = {
             "steps": [min(made), max(made)] if made else None,
             "seconds_per_update": round(fmean(record.seconds for record in records), 3),
-            **words,
+            **self.described(),
             "parameters": parameters,
             "training": None if self.training is None else {**asdict(self.training), "accuracy": accuracy},
             "utility": None if utility is None else utility.to_dict(),
@@ -181,13 +184,6 @@ class Setting(Measure):
         }
         pictures = _pictures(bench.table, records)
         return Found(summarise(bench.table, records), summarise(bench.table, nulls), facts, *pictures)
-
-    def _prepare_attack(self, bench: Bench, progress: Progress) -> Setting:
-        """The setting with what its attack needs made of the public data; the output folder keeps it."""
-        if not isinstance(self.attack, WithGenerator):
-            return self
-        folder = bench.options.out / "generators"
-        return replace(self, attack=self.attack.prepare(bench.data, seed=bench.seed, folder=folder, progress=progress))
 
     def _cost(self, bench: Bench, name: str) -> Trained | None:
         """What the defence costs: the training that the output folder may hold already, and its accuracy."""
@@ -320,10 +316,6 @@ def _auxiliary(table: Table, data: Dataset) -> int:
 
 def _on(device: torch.device, batch: Batch) -> Batch:
     return Batch(batch.inputs.to(device), batch.labels.to(device))
-
-
-def _is_part(value: object) -> bool:
-    return value is not None and not isinstance(value, str | int)
 
 
 def _pictures(table: Table, records: Sequence[Record]) -> tuple[Tensor, Tensor] | tuple[()]:

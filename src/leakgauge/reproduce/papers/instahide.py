@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
@@ -164,11 +165,16 @@ _RESTORING = (
     "recall and precision: of which images are in which encodings. cpu_seconds: of one attack on one core.",
     "Labels of encodings are known. The row says what else was told.",
 )
-_RESTORED = (
-    *("psnr_fitted", "identification_by_correlation", "cpu_seconds", "recall", "precision"),
-    *("ssim_fitted", "psnr"),
-)
-_UNRELATED = "what came back, scored against other private images that were encrypted the same way"
+_COMMON: dict[str, Any] = {
+    "dataset": Cifar10(),
+    "metrics": (
+        *("psnr_fitted", "identification_by_correlation", "cpu_seconds", "recall", "precision"),
+        *("ssim_fitted", "psnr"),
+    ),
+    "null": "what came back, scored against other private images that were encrypted the same way",
+    "shrunk": {"smoke": _SMOKE, "cpu": _CPU, "full": _FULL},
+    "shown": 3,
+}
 
 _TOLD = {
     "class counts known": Trial(knows="counts"),
@@ -216,7 +222,6 @@ def _across(k: int) -> dict[str, Trial]:
 _CLUSTERING = Table(
     name="instahide/clustering",
     title="Inside-dataset InstaHide, k=4: private images from encodings and labels, (images, encryptions of each)",
-    dataset=Cifar10(),
     rows=(
         *_restoring_rows(_TOLD),
         *_restoring_rows({name: Trial(knows="counts", deployment=key) for name, key in _MOVED.items()}),
@@ -225,27 +230,20 @@ _CLUSTERING = Table(
         *_curve(100),
         *_curve(200, 20, ("labels only",)),
     ),
-    metrics=_RESTORED,
-    null=_UNRELATED,
     assumptions=(
         *_RESTORING,
         "The published recipe has a formula for the similarity where Carlini et al. train a network on a GPU.",
         "50 images and more: one seed.",
     ),
-    shrunk={"smoke": _SMOKE, "cpu": _CPU, "full": _FULL},
-    shown=3,
+    **_COMMON,
 )
 
 _CROSS = Table(
     name="instahide/cross",
     title="Cross-dataset InstaHide, two private images in an encoding: private images from encodings and labels",
-    dataset=Cifar10(),
     rows=tuple(row for k in (4, 6) for row in _restoring_rows(_across(k), prefix=f"k={k}, ")),
-    metrics=_RESTORED,
-    null=_UNRELATED,
     assumptions=(*_RESTORING, "Public images are noise to this attack, which does not search for them."),
-    shrunk={"smoke": _SMOKE, "cpu": _CPU, "full": _FULL},
-    shown=3,
+    **_COMMON,
 )
 
 TABLES = (_SEARCH, _CLUSTERING, _CROSS)

@@ -18,8 +18,7 @@ from leakgauge.errors import InvalidCase
 from leakgauge.metrics.alignment import align
 from leakgauge.metrics.pixels import PSNR
 from leakgauge.randomness import seeded
-from leakgauge.reproduce.measures.pools import Pools
-from leakgauge.reproduce.measures.publication import publish
+from leakgauge.reproduce.measures.pools import Pools, publish
 from leakgauge.reproduce.measures.recovery import Judge
 from leakgauge.reproduce.measures.restoring import (
     DEPLOYMENTS,
