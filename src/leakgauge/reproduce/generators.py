@@ -19,6 +19,7 @@ from leakgauge.fingerprint import digest, training_code
 from leakgauge.generative import DCGAN, GeneratorTraining, GeneratorTrainingPlan, train_generator
 from leakgauge.progress import Progress
 from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.training.models import require_training_images
 
 _DIGESTED = 2048
 
@@ -38,11 +39,7 @@ class WithGenerator(SteppedAttack, Around):
 
     def prepare(self, dataset: Dataset, *, seed: int, folder: Path, progress: Progress) -> WithGenerator:
         """With a trained generator: the one that ``folder`` holds, or one whose training is resumed there or begun."""
-        if len(dataset.train) == 0:
-            raise InvalidCase(
-                f"The generator needs training images, but the folder holds only the test images of {dataset.name!r}; "
-                "add the training files to --data-root."
-            )
+        require_training_images(dataset, "The generator needs")
         network, plan = DCGAN(dataset.space.shape, self.width, self.latent), replace(self.training, seed=seed)
         key = digest(
             (training_code(), repr(network), repr(plan), dataset.name),

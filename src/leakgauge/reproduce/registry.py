@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from leakgauge.config import build
+from leakgauge.config import choose
 from leakgauge.reproduce.papers import cinet, geiping2020, huang2020, huang2021, instahide, ma2023
 from leakgauge.reproduce.table import Table
 
@@ -15,5 +15,4 @@ TABLES: Mapping[str, Table] = {table.name: table for paper in _PAPERS for table 
 
 def named_table(name: str) -> Table:
     """The table of this name, or a sentence that suggests another."""
-    found: Table = build({key: (lambda one=one: one) for key, one in TABLES.items()}, name, kind="table")
-    return found
+    return choose(TABLES, name, kind="table")

@@ -11,7 +11,7 @@ import torch
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.audit.store import check_reachable
-from leakgauge.config import build
+from leakgauge.config import choose
 from leakgauge.data import Dataset, Photos
 from leakgauge.data.datasets import rank_within_class
 from leakgauge.errors import InvalidCase
@@ -42,7 +42,7 @@ class Options:
     weights: Path | None = None
 
     def __post_init__(self) -> None:
-        build({scale: lambda: None for scale in SCALES}, self.scale, kind="scale")
+        choose(dict.fromkeys(SCALES), self.scale, kind="scale")
         if self.images is not None and self.images < 1:
             raise InvalidCase(f"A row needs at least one image, got {self.images}; raise --images.")
         if self.seconds is not None:

@@ -19,6 +19,7 @@ from leakgauge.files import finite
 from leakgauge.fingerprint import answering_code, code_fingerprint, digest
 from leakgauge.progress import Progress, Watch, unwatched
 from leakgauge.reproduce.contest import Contest
+from leakgauge.training.models import require_training_images
 
 if TYPE_CHECKING:
     from leakgauge.reproduce.run import Options
@@ -201,7 +202,7 @@ class Measure(ABC):
 
     def check(self, bench: Bench) -> None:
         """Refuse what cannot be measured, before anything is."""
-        require_training_images(bench.data, "The table")
+        require_training_images(bench.data, "The table needs")
 
     def pieces(self) -> list[str]:
         """The pieces of work to be watched for one name; pieces alike take equally long."""
@@ -210,14 +211,6 @@ class Measure(ABC):
     def summary(self) -> str:
         """What a reader of the table is to know besides the row's label."""
         return ""
-
-
-def require_training_images(data: Dataset, who: str) -> None:
-    if len(data.train) == 0:
-        raise InvalidCase(
-            f"{who} needs training images, but the folder holds only the test images of {data.name!r}; add the "
-            "training files to --data-root."
-        )
 
 
 @dataclass(frozen=True)

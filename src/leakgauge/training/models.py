@@ -92,6 +92,14 @@ def victim_model(
     return model
 
 
+def require_training_images(dataset: Dataset, who_needs: str) -> None:
+    if len(dataset.train) == 0:
+        raise InvalidCase(
+            f"{who_needs} training images, but the folder holds only the test images of {dataset.name!r}; "
+            "add the training files to --data-root."
+        )
+
+
 @dataclass(frozen=True)
 class Victim:
     """A model in eval mode; ``accuracy``, on the first test images, only if it was trained."""
@@ -114,11 +122,7 @@ def kept_victim(
     module = model_for(dataset, factory, seed=seed, classes=classes).eval()
     if training is None:
         return Victim(module, None)
-    if len(dataset.train) == 0:
-        raise InvalidCase(
-            f"The trained models need training images, but the folder holds only the test images of {dataset.name!r}; "
-            "add the training files to --data-root."
-        )
+    require_training_images(dataset, "The trained models need")
     key = digest(
         (training_code(), repr(factory), repr(training), dataset.name),
         (dataset.train.labels, dataset.train.inputs[:REFERENCE], dataset.test.labels[:_TESTED]),

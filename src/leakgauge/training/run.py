@@ -115,10 +115,7 @@ class Trained:
     def to_dict(self) -> dict[str, Any]:
         recipe = self.plan.chosen_recipe()
         return {
-            "defence": self.plan.defence,
-            "dataset": self.plan.dataset,
-            "model": self.plan.model,
-            "recipe": self.plan.recipe,
+            **{name: getattr(self.plan, name) for name in ("defence", "dataset", "model", "recipe")},
             "steps": self.steps,
             "batch_size": recipe.batch_size,
             "learning_rate": recipe.learning_rate,

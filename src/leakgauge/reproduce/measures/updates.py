@@ -33,10 +33,11 @@ from leakgauge.randomness import seeded
 from leakgauge.report.images import MOST
 from leakgauge.reproduce.draws import Chosen, Draw, InOrder
 from leakgauge.reproduce.generators import WithGenerator
-from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Scale, Table, require_training_images
+from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Scale, Table
 from leakgauge.space import InputSpace
 from leakgauge.threads import suitable_threads
 from leakgauge.training import Trained, Training, TrainingPlan, Victim, kept_victim, prepare_training, run_training
+from leakgauge.training.models import require_training_images
 from leakgauge.types import Batch
 
 if TYPE_CHECKING:
@@ -83,17 +84,8 @@ class Setting(Measure):
         return min(self.batch_size, getattr(self.local_update, "batch_size", self.batch_size))
 
     def planned(self) -> dict[str, Any]:
-        return {
-            "attack": self.attack,
-            "model": self.model,
-            "local_update": self.local_update,
-            "batch_size": self.batch_size,
-            "mode": self.mode,
-            "defence": self.defence,
-            "draw": self.draw,
-            "models": self.models,
-            "classes": self.classes,
-        }
+        names = ("attack", "model", "local_update", "batch_size", "mode", "defence", "draw", "models", "classes")
+        return {name: getattr(self, name) for name in names}
 
     def adapt(self, options: Options) -> Setting:
         changes: dict[str, Any] = {}
@@ -110,7 +102,7 @@ class Setting(Measure):
         self._draw(bench)
         build_metrics(bench.table.metrics, bench.options.weights)
         if self.training is not None:
-            require_training_images(bench.data, "A trained model")
+            require_training_images(bench.data, "A trained model needs")
 
     def pieces(self) -> list[str]:
         return [repr(self.attack)] * (self.updates + min(self.nulls, self.updates))
