@@ -56,8 +56,6 @@ class Npz:
 
 def read_batch(path: Path, space: InputSpace | None = None) -> Batch:
     """All ``images`` of an .npz, or its ``rows`` where the space has none, with their ``labels``, unsplit."""
-    if not path.is_file():
-        raise InvalidFile(f"There is no file {path}; check the path.")
     arrays = _load(path)
     of_images = space is None or isinstance(space, ImageSpace)
     inputs = _images(arrays, "images", path) if of_images else _rows(arrays, path)
@@ -79,12 +77,12 @@ def read_images(path: Path) -> Tensor:
     if path.suffix == ".safetensors":
         arrays: Arrays = {name: tensor.numpy() for name, tensor in read_tensors(path)[0].items() if name == "images"}
         return _images(arrays, "images", path)
-    if not path.is_file():
-        raise InvalidFile(f"There is no file {path}; check the path.")
     return _images(_load(path), "images", path)
 
 
 def _load(path: Path) -> Arrays:
+    if not path.is_file():
+        raise InvalidFile(f"There is no file {path}; check the path.")
     try:
         # Opened here, as numpy leaves the file open if it is no archive after all.
         with path.open("rb") as file:

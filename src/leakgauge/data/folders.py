@@ -61,9 +61,7 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
             f"{folder} holds both class subfolders and loose images such as {loose[0].name}; keep one of the two."
         )
     if not classes and not loose:
-        raise InvalidFile(
-            f"{folder} holds no images; add files ending in {', '.join(SUFFIXES)}, or name another folder."
-        )
+        raise _no_images(folder)
     return classes or {path.name: [path] for path in loose}
 
 
@@ -72,6 +70,10 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise InvalidFile(f"Cannot list the folder {folder} ({error.strerror}); name an existing folder.") from error
+
+
+def _no_images(folder: Path) -> InvalidFile:
+    return InvalidFile(f"{folder} holds no images; add files ending in {', '.join(SUFFIXES)}, or name another folder.")
 
 
 def _images(paths: Iterable[Path]) -> list[Path]:
@@ -84,9 +86,7 @@ class PictureFolder(Sequence[Tensor]):
     def __init__(self, folder: Path, *, greyscale: bool = False) -> None:
         self.paths = sorted(_below(folder))
         if not self.paths:
-            raise InvalidFile(
-                f"{folder} holds no images; add files ending in {', '.join(SUFFIXES)}, or name another folder."
-            )
+            raise _no_images(folder)
         self.greyscale = greyscale
         # A few, for folders of a few large photographs.
         self._read = lru_cache(maxsize=16)(lambda path: from_bytes(to_bytes(open_upright(path, greyscale))))

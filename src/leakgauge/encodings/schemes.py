@@ -15,7 +15,7 @@ from leakgauge.encodings.coefficients import check_bound, draw_bounded, law_name
 from leakgauge.encodings.keys import KeySource
 from leakgauge.encodings.partners import distinct, permute
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.encoding import CENTRE, EncodedSet, Mixing
+from leakgauge.protocol.encoding import CENTRE, EncodedSet, Mixing, stack_mixings
 from leakgauge.types import Batch
 
 _BLOCK = 1 << 18
@@ -170,9 +170,8 @@ def encrypt(
         raise InvalidCase(f"encrypt(copies=...) must be at least 1, got {copies}; it is encryptions per image.")
     check_images(private.inputs, public)
     num_public = 0 if public is None else len(public)
-    drawn = [scheme.draw(len(private), num_public, keys=keys) for _ in range(copies)]
-    mixing = Mixing(torch.cat([one.coefficients for one in drawn]), torch.cat([one.indices for one in drawn]))
-    return apply(scheme, mixing._replace(signed=scheme.signed), private, classes=classes, public=public, keys=keys)
+    mixing = stack_mixings([scheme.draw(len(private), num_public, keys=keys) for _ in range(copies)])
+    return apply(scheme, mixing, private, classes=classes, public=public, keys=keys)
 
 
 def shuffle(encoded: EncodedSet, secret: Secret, *, keys: KeySource) -> tuple[EncodedSet, Secret]:

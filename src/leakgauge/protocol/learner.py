@@ -101,7 +101,7 @@ class Learner:
         return replace(self, module=module, dropout=False)
 
     def batch_norm_layers(self) -> tuple[str, ...]:
-        return tuple(name for name, layer in self.module.named_modules() if _tracks_statistics(layer))
+        return tuple(name for name, layer in self.module.named_modules() if isinstance(layer, _BatchNorm))
 
     def batch_statistics(self, state: ModelState, inputs: Tensor) -> BatchStatistics:
         """Mean and variance of the input of each BatchNorm layer, differentiable in ``inputs``."""
@@ -197,10 +197,6 @@ class _NothingDropped(TorchFunctionMode):
             args, kwargs = (*args[:4], *((0.0,) if len(args) > 4 else ()), *args[5:]), {**kwargs}
             kwargs.pop("dropout_p", None)
         return func(*args, **kwargs)
-
-
-def _tracks_statistics(layer: nn.Module) -> bool:
-    return isinstance(layer, _BatchNorm)
 
 
 def probe_of(inputs: Tensor) -> Tensor:

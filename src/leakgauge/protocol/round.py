@@ -57,12 +57,13 @@ def disclose(
     """What the threat model lets the server see of what a client sent."""
     update, encoding = sent
     mixing = encoding.mixing if threat_model.mixing else None
+    client = defence(federation.local_update) if threat_model.defence else federation.local_update
     return UpdateObservation(
         learner=attackers_learner(federation.learner, threat_model.batch_norm),
         state=federation.state,
         update=replace(update, batch_statistics=None),
         space=federation.space or ImageSpace.of(truth.inputs),
-        local_update=_disclosed_algorithm(federation.local_update, defence, threat_model),
+        local_update=client if threat_model.local_hyperparameters else None,
         num_examples=len(truth) if threat_model.num_examples else None,
         labels=truth.labels if threat_model.labels else None,
         batch_norm=BatchNormKnowledge(
@@ -79,9 +80,3 @@ def attackers_learner(learner: Learner, access: BatchNormAccess) -> Learner:
     """The client's learner as the attacker can run it: no secret dropout masks, BatchNorm as far as it is known."""
     proxy = learner.mode == "train" and access is BatchNormAccess.PROXY
     return (learner.in_mode("eval") if proxy else learner).without_dropout()
-
-
-def _disclosed_algorithm(plain: LocalUpdate, defence: Defence, threat_model: ThreatModel) -> LocalUpdate | None:
-    if not threat_model.local_hyperparameters:
-        return None
-    return defence(plain) if threat_model.defence else plain

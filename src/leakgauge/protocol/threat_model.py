@@ -16,6 +16,11 @@ from leakgauge.types import BatchStatistics
 _IMAGES = ImageSpace(1, 1, 1)
 """What inputs are where nothing is said of them, whatever their size."""
 
+_MIXING = {
+    True: "which images went into each encoding, and how much of each: an upper bound on leakage",
+    False: "hidden: neither the coefficients nor the images they belong to",
+}
+
 
 class BatchNormAccess(Enum):
     """Which BatchNorm statistics the attacker works with when the client is in "train" mode [Huang et al., 2021]."""
@@ -97,13 +102,8 @@ class ThreatModel:
                 (Fact(Subject.AUXILIARY, True, "labelled images of the same kind, none of them private"),)
                 * self.auxiliary
             ),
-            *((Fact(Subject.MIXING, self.mixing, self._mixing()),) if mixes(client) else ()),
+            *((Fact(Subject.MIXING, self.mixing, _MIXING[self.mixing]),) if mixes(client) else ()),
         )
-
-    def _mixing(self) -> str:
-        if self.mixing:
-            return "which images went into each encoding, and how much of each: an upper bound on leakage"
-        return "hidden: neither the coefficients nor the images they belong to"
 
     def _batch_norm(self, learner: Learner) -> tuple[bool, str]:
         if not learner.batch_norm_layers():

@@ -130,9 +130,9 @@ def _heavier(prior: Prior | Balanced) -> Prior | Balanced:
 
 
 def _smoother(prior: Prior) -> Prior:
-    if isinstance(prior, TotalVariation):
+    if isinstance(prior, TotalVariation | AnisotropicTotalVariation):
         return replace(prior, weight=max(prior.weight, _SMOOTH))
-    return replace(prior, weight=max(prior.weight, _SMOOTH)) if isinstance(prior, AnisotropicTotalVariation) else prior
+    return prior
 
 
 def _with_folded_signs(prior: Prior | Balanced) -> Prior | Balanced:

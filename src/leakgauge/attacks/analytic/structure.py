@@ -92,7 +92,8 @@ def links(learner: Learner, state: ModelState) -> dict[str, Link]:
         between, successor = step
         activation = _activation(module, state, node, between, constant, successor)
         if activation is not None and _acts_on_each_feature_alone(activation, layer.out_features, state.device):
-            found[str(node.target)] = Link(str(successor.target), activation, any(map(_drops(module), between)))
+            drops = any(_drops(module, one) for one in between)
+            found[str(node.target)] = Link(str(successor.target), activation, drops)
     return found
 
 
@@ -158,12 +159,9 @@ def _activation(
     return lambda features: functional_call(part, tensors, (features.clone(),))
 
 
-def _drops(module: nn.Module) -> Callable[[fx.Node], bool]:
-    def drops(node: fx.Node) -> bool:
-        named = type(module.get_submodule(str(node.target))) if node.op == "call_module" else node.target
-        return "dropout" in getattr(named, "__name__", str(named)).lower()
-
-    return drops
+def _drops(module: nn.Module, node: fx.Node) -> bool:
+    named = type(module.get_submodule(str(node.target))) if node.op == "call_module" else node.target
+    return "dropout" in getattr(named, "__name__", str(named)).lower()
 
 
 def _acts_on_each_feature_alone(activation: Activation, features: int, device: torch.device) -> bool:

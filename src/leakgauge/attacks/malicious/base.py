@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from leakgauge.attacks.analytic.linear_layer import not_applicable, recover_input
 from leakgauge.attacks.base import Attack, finite_update
 from leakgauge.errors import UnsupportedModel
+from leakgauge.factories import cause
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import Learner, Tampering
 from leakgauge.protocol.observation import UpdateObservation, known
@@ -97,8 +98,7 @@ def _check_runs(learner: Learner, state: ModelState, space: InputSpace) -> None:
     try:
         learner.num_classes(state, space.probe(2, state))
     except Exception as error:  # a user's own model may fail in any way
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UnsupportedModel(f"The model cannot be tampered with ({reason}); use another attack.") from error
+        raise UnsupportedModel(f"The model cannot be tampered with ({cause(error)}); use another attack.") from error
 
 
 def head_inputs(weight_update: Tensor, bias_update: Tensor, labels: Tensor, num_examples: int) -> Tensor | str:

@@ -89,8 +89,8 @@ def _transparent(learner: Learner, state: ModelState, space: InputSpace, *, spar
     ends = torch.zeros(2, *space.shape, dtype=state.dtype, device=state.device)
     ends[1] = 1.0
     with torch.no_grad():
-        order = [name for name in learner.layer_inputs(state, ends, nn.Module) if _carries(learner, name)]
-        layers = [(name, _layer(learner, name)) for name in order]
+        run = [(name, learner.module.get_submodule(name)) for name in learner.layer_inputs(state, ends, nn.Module)]
+        layers = [(name, layer) for name, layer in run if isinstance(layer, nn.Conv2d | nn.BatchNorm2d)]
         convolutions = [(name, layer) for name, layer in layers if isinstance(layer, nn.Conv2d)]
         taps = _taps(convolutions, channels, spare=spare)
         tracks = channels
@@ -187,11 +187,3 @@ def _is_classifier(learner: Learner, state: ModelState, space: InputSpace, layer
         return learner.classifier(state, space.probe(2, state)) == layer
     except UnsupportedModel:
         return False
-
-
-def _layer(learner: Learner, name: str) -> nn.Module:
-    return learner.module.get_submodule(name)
-
-
-def _carries(learner: Learner, name: str) -> bool:
-    return isinstance(_layer(learner, name), nn.Conv2d | nn.BatchNorm2d)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -66,11 +65,6 @@ class MatchingProblem:
                 gradient = transform.anticipate(gradient, observed=self.observed)
             return self.distance(gradient)
 
-        return differentiate(residual, update)
-
-
-def differentiate(distance: Callable[[ParamTree], Tensor], update: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
-    """A distance and its derivative in the update."""
-    with torch.enable_grad():
-        direction, value = grad_and_value(distance)(dict(update))
-    return value.detach(), {name: tensor.detach() for name, tensor in direction.items()}
+        with torch.enable_grad():
+            direction, value = grad_and_value(residual)(dict(update))
+        return value.detach(), {name: tensor.detach() for name, tensor in direction.items()}

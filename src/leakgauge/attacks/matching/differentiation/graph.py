@@ -46,10 +46,8 @@ class DoubleBackward(Differentiation):
         return Graph(problem.learner, problem.state)
 
     def matcher(self, problem: MatchingProblem, images: Tensor) -> CandidateLoss:
-        client = problem.client()
-        if not isinstance(client, STEP_BY_STEP):
-            return _Whole(problem)
-        return super().matcher(problem, images)
+        whole = not isinstance(problem.client(), STEP_BY_STEP)
+        return _Whole(problem) if whole else super().matcher(problem, images)
 
     def rowwise(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> RowwiseLoss:
         if chunk == 1 or isinstance(problem.client(), StraightLine):
@@ -59,9 +57,7 @@ class DoubleBackward(Differentiation):
 
 def _functional_row(problem: MatchingProblem, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
     def loss(images: Tensor, labels: Tensor) -> Tensor:
-        batch = Batch(images, labels)
-        update = problem.local_update.expected(problem.learner, problem.state, batch, observed=problem.observed)
-        return problem.distance(update)
+        return problem.distance(replace(problem, labels=labels).update(images))
 
     if labels.is_floating_point():
         (of_images, of_labels), value = grad_and_value(loss, argnums=(0, 1))(images, labels)

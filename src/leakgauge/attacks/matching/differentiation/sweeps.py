@@ -78,7 +78,8 @@ class Tangent(SweepRoute):
         if chunk == 1 or not isinstance(problem.client(), FedSGD):
             return super().rowwise(problem, images, chunk=1)
         sweeps = _sweeps(problem, images)
-        sweeps.prepare(problem.state.params)
+        with torch.no_grad():
+            sweeps.network_at(problem.state.params)  # folded now, outside what the rows run under
 
         def row(problem: MatchingProblem, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
             found = Matcher(problem, sweeps)(images, labels)
@@ -118,11 +119,6 @@ class _Sweeps(Linearised):
             return self.complete_pull(pulled, params)
 
         return self.complete(gradient, params), pull
-
-    def prepare(self, params: ParamTree) -> None:
-        """Fold now, outside whatever the sweeps will run under."""
-        with torch.no_grad():
-            self.network_at(params)
 
     def network_at(self, params: ParamTree) -> NetworkGradient:
         """The network at these parameters; folding is done once as long as they stay."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -33,7 +33,7 @@ class AdamState:
 
 
 @dataclass(frozen=True)
-class AdamFamily(Optimiser[AdamState]):
+class AdamFamily(Optimiser[AdamState], ABC):
     """What Adam and its signed form share: moments, schedule and projection onto the box."""
 
     # Adam rests when its rate runs out along with the budget, whatever the loss still has to give.
@@ -41,9 +41,9 @@ class AdamFamily(Optimiser[AdamState]):
     learning_rate: float = 0.05
     schedule: Schedule = CosineDecay()
 
-    @abstractmethod
     def direction(self, gradient: Tensor) -> Tensor:
         """What the moments are taken of."""
+        return gradient
 
     def start(self, candidate: Tensor, box: Box | None) -> AdamState:
         still = torch.zeros(len(candidate), dtype=torch.bool, device=candidate.device)
@@ -60,9 +60,6 @@ class AdamFamily(Optimiser[AdamState]):
 @dataclass(frozen=True)
 class Adam(AdamFamily):
     """Adam [Kingma & Ba, 2015], projected onto the box after each step."""
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        return gradient
 
 
 @dataclass(frozen=True)
@@ -104,9 +101,6 @@ class Langevin(AdamFamily):
     """
 
     noise: float = 0.2
-
-    def direction(self, gradient: Tensor) -> Tensor:
-        return gradient
 
     def start(self, candidate: Tensor, box: Box | None) -> AdamState:
         seeds = torch.tensor([_fingerprint(row) for row in candidate], device=candidate.device)

@@ -179,7 +179,8 @@ class LBFGS(Optimiser[LBFGSState]):
         if step % _LOOK_EVERY == 0:
             converged = converged | (value > (1 - _PROGRESS) * before) & torch.isfinite(before)
             before = value
-        return LBFGSState(
+        return replace(
+            state,
             candidate=torch.where(converged[:, None], point, candidate).view_as(state.candidate),
             converged=converged,
             point=point,
@@ -188,7 +189,6 @@ class LBFGS(Optimiser[LBFGSState]):
             direction=direction,
             length=length,
             memory=memory,
-            box=state.box,
             step=step,
             before=before,
         )

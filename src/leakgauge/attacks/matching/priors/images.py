@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,8 +14,16 @@ from leakgauge.protocol.encoding import CENTRE
 from leakgauge.space import ImageSpace, InputSpace
 
 
+class ImagePrior(Prior, ABC):
+    """One that looks at pixels."""
+
+    @property
+    def serves(self) -> type[InputSpace]:
+        return ImageSpace
+
+
 @dataclass(frozen=True)
-class TotalVariation(Prior):
+class TotalVariation(ImagePrior):
     """Weight times the mean length of the pixel gradient, sqrt(dx^2 + dy^2 + smoothing) [Rudin et al., 1992].
 
     The smoothing keeps the penalty differentiable where the image is flat, which quasi-Newton steps need.
@@ -22,10 +31,6 @@ class TotalVariation(Prior):
 
     weight: float = 1e-3
     smoothing: float = 1e-6
-
-    @property
-    def serves(self) -> type[InputSpace]:
-        return ImageSpace
 
     def __call__(self, images: Tensor) -> Tensor:
         across = images[..., :-1, 1:] - images[..., :-1, :-1]
@@ -35,14 +40,10 @@ class TotalVariation(Prior):
 
 
 @dataclass(frozen=True)
-class AnisotropicTotalVariation(Prior):
+class AnisotropicTotalVariation(ImagePrior):
     """Weight times (mean |dx| + mean |dy|), the form of Geiping et al. 2020."""
 
     weight: float = 1e-2
-
-    @property
-    def serves(self) -> type[InputSpace]:
-        return ImageSpace
 
     def __call__(self, images: Tensor) -> Tensor:
         across = (images[..., 1:] - images[..., :-1]).abs()
@@ -51,15 +52,11 @@ class AnisotropicTotalVariation(Prior):
 
 
 @dataclass(frozen=True)
-class SignedTotalVariation(Prior):
+class SignedTotalVariation(ImagePrior):
     """Total variation of |x - 1/2|: what a mask of random signs leaves smooth [Huang et al., 2021, InstaHide]."""
 
     weight: float = 1e-3
     smoothing: float = 1e-6
-
-    @property
-    def serves(self) -> type[InputSpace]:
-        return ImageSpace
 
     def __call__(self, images: Tensor) -> Tensor:
         return TotalVariation(self.weight, self.smoothing)((images - CENTRE).abs())
@@ -71,15 +68,11 @@ def _means(differences: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PixelNorm(Prior):
+class PixelNorm(ImagePrior):
     """Weight times the mean squared distance of the pixels from ``centre``."""
 
     weight: float = 1e-4
     centre: float = 0.5
-
-    @property
-    def serves(self) -> type[InputSpace]:
-        return ImageSpace
 
     def __call__(self, images: Tensor) -> Tensor:
         return self.weight * (images - self.centre).square().flatten(1).mean(dim=1)
@@ -114,7 +107,7 @@ def register(moving: Tensor, target: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class GroupConsistency(Prior):
+class GroupConsistency(ImagePrior):
     """Weight times |x_g - E|_2, E = the mean over all restarts g of x_g registered to their plain mean.
 
     R_group of Yin et al. [2021]: restarts that found the same image keep one another from straying. Each image
@@ -127,10 +120,6 @@ class GroupConsistency(Prior):
     weight: float = 0.1
     registered: bool = True
     after: float = 0.25
-
-    @property
-    def serves(self) -> type[InputSpace]:
-        return ImageSpace
 
     def __call__(self, images: Tensor) -> Tensor:
         seen = images.detach()
