@@ -11,8 +11,7 @@ from scipy import stats
 from torch.nn.functional import one_hot
 
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup, SecureKeys, SeededKeys, encrypt
-from leakgauge.encodings.coefficients import LAWS, draw_bounded
-from leakgauge.encodings.partners import distinct, permute
+from leakgauge.encodings.draws import LAWS, distinct, draw_bounded, permute
 from leakgauge.encodings.schemes import shuffle
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded

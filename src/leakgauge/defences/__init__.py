@@ -1,9 +1,8 @@
 """What a client can do about what its update gives away: one file per defence."""
 
-from leakgauge.defences.accounting import DELTA, epsilon, guaranteed_epsilon
 from leakgauge.defences.base import Chain, Defence, NoDefence, chain, parts
 from leakgauge.defences.clipping import Clipping
-from leakgauge.defences.dpsgd import DPSGD
+from leakgauge.defences.dpsgd import DELTA, DPSGD, epsilon, guaranteed_epsilon
 from leakgauge.defences.mixing import CrossInstaHide, InstaHide, Mixer, MixUp
 from leakgauge.defences.noise import GaussianNoise, LaplaceNoise
 from leakgauge.defences.pruning import Pruning

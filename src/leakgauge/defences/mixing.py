@@ -11,7 +11,7 @@ from typing import ClassVar, final
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.encodings.coefficients import anchored, check_bound, draw_bounded
+from leakgauge.encodings.draws import anchored, check_bound, draw_bounded
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.public_patches import read_public
 from leakgauge.encodings.schemes import CrossDataset, Mixup, apply, check_images, class_weights
@@ -46,7 +46,9 @@ class Mixer(UpdateTransform):
         """The batch's encodings with their class probabilities, and how they were mixed."""
         count, batch = len(batch), self._enough(batch)
         if self.k == 1:
-            return Encoding(Batch(self.mask(batch.inputs, generator=generator), batch.labels), self._alone(batch))
+            each = torch.arange(count, device=batch.inputs.device)[:, None]
+            alone = Mixing(torch.ones_like(each, dtype=batch.inputs.dtype), each, self.flips_signs)
+            return Encoding(Batch(self.mask(batch.inputs, generator=generator), batch.labels), alone)
         mixing = self.draw(count, len(batch), generator=generator)
         mixing = mixing._replace(
             coefficients=mixing.coefficients.to(batch.inputs), indices=mixing.indices.to(batch.inputs.device)
@@ -83,10 +85,6 @@ class Mixer(UpdateTransform):
                 f"{len(batch) + (0 if others is None else len(others))}; lower k or raise the batch size."
             )
         return Batch(torch.cat([batch.inputs, others.inputs]), torch.cat([batch.labels, others.labels]))
-
-    def _alone(self, batch: Batch) -> Mixing:
-        each = torch.arange(len(batch), device=batch.inputs.device)[:, None]
-        return Mixing(torch.ones_like(each, dtype=batch.inputs.dtype), each, self.flips_signs)
 
     @property
     def _name(self) -> str:

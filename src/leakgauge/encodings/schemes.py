@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, one_hot
 
-from leakgauge.encodings.coefficients import check_bound, draw_bounded, law_named
+from leakgauge.encodings.draws import check_bound, distinct, draw_bounded, law_named, permute
 from leakgauge.encodings.keys import KeySource
-from leakgauge.encodings.partners import distinct, permute
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import CENTRE, EncodedSet, Mixing, stack_mixings
 from leakgauge.types import Batch

@@ -98,8 +98,12 @@ class Cut(nn.Module):
         self.height, self.width = height, width
 
     def forward(self, images: Tensor) -> Tensor:
-        top, left = (images.shape[2] - self.height) // 2, (images.shape[3] - self.width) // 2
-        return images[:, :, top : top + self.height, left : left + self.width]
+        return cut_middle(images, self.height, self.width)
+
+
+def cut_middle(images: Tensor, height: int, width: int) -> Tensor:
+    top, left = (images.shape[2] - height) // 2, (images.shape[3] - width) // 2
+    return images[:, :, top : top + height, left : left + width]
 
 
 def _start_weights(module: nn.Sequential) -> nn.Sequential:

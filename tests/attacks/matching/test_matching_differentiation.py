@@ -55,6 +55,10 @@ def matching(seen: UpdateObservation, objective) -> MatchingProblem:
     return GradientMatching(objective=objective).problem(seen, generator=torch.Generator())
 
 
+def rows_of(case: MatchingProblem, images: Tensor) -> Rows:
+    return Rows(images, case.labels.expand(len(images), *case.labels.shape))
+
+
 def relative_error(left: Tensor, right: Tensor) -> float:
     return float((left - right).norm() / right.norm())
 
@@ -152,7 +156,7 @@ def test_candidates_together_are_candidates_one_by_one(name, route, local_update
     images = torch.stack([examples(2, SHAPE, seed=seed, dtype=torch.float64).inputs for seed in range(5)])
     alone = [route.one(case, candidate) for candidate in images]
     for chunk in (1, 2, 5):
-        together = route.rowwise(case, images[0], chunk=chunk)(Rows.of(case, images), case.objective)
+        together = route.rowwise(case, images[0], chunk=chunk)(rows_of(case, images), case.objective)
         torch.testing.assert_close(together.value, torch.stack([pair.value for pair in alone]), rtol=1e-9, atol=1e-12)
         assert relative_error(together.gradient, torch.stack([pair.gradient for pair in alone])) < 1e-9
 
@@ -304,7 +308,7 @@ class ForOneCandidateOnly(DoubleBackward):
 
 def test_restarts_run_one_by_one_when_their_batch_would_be_wrong(problem, examples):
     case, images = problem("compact", Cosine())
-    rows = Rows.of(case, torch.stack([images, images.flip(0)]))
+    rows = rows_of(case, torch.stack([images, images.flip(0)]))
     evaluator = plan_evaluation(case, ForOneCandidateOnly(), rows)
     assert evaluator.route == "ForOneCandidateOnly"
     found = evaluator.evaluate(rows, case.objective)

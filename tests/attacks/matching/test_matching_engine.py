@@ -64,6 +64,10 @@ def _traced_once():
         yield
 
 
+def rows_of(case: MatchingProblem, images: Tensor) -> Rows:
+    return Rows(images, case.labels.expand(len(images), *case.labels.shape))
+
+
 class Between(nn.Module):
     """A convolution of four channels, something, and a linear head, with a bend on either side."""
 
@@ -829,7 +833,7 @@ def test_rows_on_the_straight_line_have_their_own_positions():
     torch.manual_seed(0)
     case, images = posed(unsettled(Wasteful()), count=4, local_update=StraightLine())
     positions = torch.tensor([0.1, 0.9], dtype=torch.float64)
-    rows = Rows.of(case, torch.stack([images, images]))._replace(position=positions)
+    rows = rows_of(case, torch.stack([images, images]))._replace(position=positions)
     evaluator = plan_evaluation(case, Tangent(), rows)
     assert evaluator.route == "Tangent"
     together = evaluator.evaluate(rows, case.objective)
@@ -907,7 +911,7 @@ def test_rows_of_several_victims_together_are_each_alone(name, route, labels):
 def test_a_route_that_takes_rows_one_by_one_says_so(route, client):
     torch.manual_seed(0)
     case, images = posed(unsettled(Between(nn.ReLU())), local_update=client)
-    rows = Rows.of(case, torch.stack([images, images.flip(0)]))
+    rows = rows_of(case, torch.stack([images, images.flip(0)]))
     if isinstance(client, StraightLine):
         rows = rows._replace(position=torch.tensor([0.2, 0.7]))
     assert plan_evaluation(case, route, rows).route == type(route).__name__

@@ -57,8 +57,7 @@ class Unknowns:
         if self.classes is None and not self.position:
             return box
         low, high = (float("-inf"), float("inf")) if box is None else box
-        pixels = self._sizes()[0]
-        labels = 0 if self.classes is None else self.num_examples * self.classes
+        pixels, labels = self._sizes()
         bounds = []
         for bound, unbounded, last in ((low, float("-inf"), 0.0), (high, float("inf"), 1.0)):
             parts = [torch.as_tensor(bound).expand(pixels), torch.full((labels,), unbounded)]

@@ -29,10 +29,6 @@ class Rows(NamedTuple):
     observed: ParamTree | None = None
     position: Tensor | None = None
 
-    @classmethod
-    def of(cls, problem: MatchingProblem, images: Tensor) -> Rows:
-        return cls(images, problem.labels.expand(len(images), *problem.labels.shape))
-
 
 RowwiseLoss = Callable[[Rows, Objective], ValueAndGradient]
 

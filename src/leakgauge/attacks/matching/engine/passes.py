@@ -9,9 +9,10 @@ about 5/3.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from torch.func import grad, vjp
 from leakgauge.attacks.matching.engine.layers import Asked, Gradients, LayerPoint, Maybe, Motion, add_maybe
 from leakgauge.attacks.matching.engine.trace import Network
 from leakgauge.protocol.learner import LossFunction
+
+T = TypeVar("T")
 
 
 class Pulled(NamedTuple):
@@ -73,11 +76,7 @@ class NetworkGradient:
         tangents: dict[int, Maybe] = {0: None}
         tangent_memories: list[Any] = []
         for index, step in enumerate(steps):
-            inputs = [tangents[slot] for slot in step.inputs]
-            for slot in step.inputs:
-                readers[slot] -= 1
-                if readers[slot] == 0 and slot != self.network.output:
-                    tangents.pop(slot, None)
+            inputs = self._take(tangents, step.inputs, readers)
             at = LayerPoint(self.weights[index], kept.memories[index])
             tangents[step.output], memory = step.layer.tangent(at, along[index], inputs)
             tangent_memories.append(memory)
@@ -133,15 +132,20 @@ class NetworkGradient:
         readers = self.network.readers()
         values = {0: images}
         for index, step in enumerate(self.network.steps):
-            inputs = [values[slot] for slot in step.inputs]
-            for slot in step.inputs:
-                readers[slot] -= 1
-                if readers[slot] == 0 and slot != self.network.output:
-                    values.pop(slot, None)
+            inputs = self._take(values, step.inputs, readers)
             switches = None if frozen is None else frozen[index]
             values[step.output], memories[index] = step.layer.value(weights[index], inputs, switches)
             del inputs
         return values[self.network.output]
+
+    def _take(self, held: dict[int, T], slots: tuple[int, ...], readers: Counter[int]) -> list[T]:
+        """What a step reads, let go of where it is the last to read it."""
+        found = [held[slot] for slot in slots]
+        for slot in slots:
+            readers[slot] -= 1
+            if readers[slot] == 0 and slot != self.network.output:
+                held.pop(slot, None)
+        return found
 
     def _cotangents(
         self, weights: list[Any], memories: list[Any], seed: Tensor, gradients: Gradients | None, of_images: bool

@@ -85,10 +85,9 @@ class GroupedNorm(Layer):
         return (self.layout.ungrouped(inverse * self._project(grouped(gh), grouped(hat)), gy),)
 
     def _write(self, gradients: Gradients, for_gamma: Tensor, for_beta: Tensor) -> None:
-        if self.gamma is not None and self.gamma in self.trained:
-            gradients[self.gamma] = self.layout.reduce(for_gamma)
-        if self.beta is not None and self.beta in self.trained:
-            gradients[self.beta] = self.layout.reduce(for_beta)
+        for name, summands in ((self.gamma, for_gamma), (self.beta, for_beta)):
+            if name is not None and name in self.trained:
+                gradients[name] = self.layout.reduce(summands)
 
     def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         hat, inverse = at.memory

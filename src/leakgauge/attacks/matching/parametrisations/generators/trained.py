@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,8 +171,21 @@ class LatentsOfOne(StageInputs):
         return variables
 
 
+class AfterLatents(Successor, ABC):
+    """A search that goes on from the latents of a generator, and cannot begin."""
+
+    def bind(self, observation: UpdateObservation, num_examples: int) -> Coordinates:
+        del observation, num_examples
+        raise self.misplaced()
+
+    def misplaced(self) -> InvalidCase:
+        return InvalidCase(
+            f"{type(self).__name__} goes on from the latents of a generator; put it after GeneratorLatent in a Relay."
+        )
+
+
 @dataclass(frozen=True)
-class GeneratorFeatures(Successor):
+class GeneratorFeatures(AfterLatents):
     """x = G_K(... G_i(h)), h what enters stage i = ``stage``, within an l1 ball around where it starts
     [Fang et al., 2023, GIFD].
 
@@ -188,13 +201,9 @@ class GeneratorFeatures(Successor):
                 f"GeneratorFeatures needs stage >= 1 and radius > 0, got {self.stage} and {self.radius}; correct them."
             )
 
-    def bind(self, observation: UpdateObservation, num_examples: int) -> Coordinates:
-        del observation, num_examples
-        raise _follows(self)
-
     def after(self, earlier: Coordinates, variables: Tensor) -> FeaturesOfOne:
         if not isinstance(earlier, StageInputs):
-            raise _follows(self)
+            raise self.misplaced()
         loaded = earlier.generator
         if not earlier.stage < self.stage < len(loaded.stages):
             raise InvalidCase(
@@ -228,17 +237,13 @@ class FeaturesOfOne(StageInputs):
 
 
 @dataclass(frozen=True)
-class WeightsPerImage(Successor):
+class WeightsPerImage(AfterLatents):
     """x_j = G(z_j; th_j): the latents as they were found, weights th_j of its own for each image
     [Jeon et al., 2021, GIAS, second phase]."""
 
-    def bind(self, observation: UpdateObservation, num_examples: int) -> Coordinates:
-        del observation, num_examples
-        raise _follows(self)
-
     def after(self, earlier: Coordinates, variables: Tensor) -> WeightsPerImageOfOne:
         if not isinstance(earlier, LatentsOfOne):
-            raise _follows(self)
+            raise self.misplaced()
         return WeightsPerImageOfOne(earlier.generator, variables.detach())
 
 
@@ -281,9 +286,3 @@ def onto_l1_ball(vectors: Tensor, radius: float) -> Tensor:
     threshold = (excess.gather(-1, last - 1) / last).clamp_min(0)
     inside = lengths.sum(dim=-1, keepdim=True) <= radius
     return torch.where(inside, vectors, vectors.sign() * (lengths - threshold).clamp_min(0))
-
-
-def _follows(part: object) -> InvalidCase:
-    return InvalidCase(
-        f"{type(part).__name__} goes on from the latents of a generator; put it after GeneratorLatent in a Relay."
-    )

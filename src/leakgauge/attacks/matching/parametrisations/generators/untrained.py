@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from leakgauge import params as tree
 from leakgauge.attacks.matching.parametrisations import Coordinates, Facts, Parametrisation
 from leakgauge.errors import InvalidCase
-from leakgauge.generative.dcgan import doublings, first_grid
+from leakgauge.generative.dcgan import cut_middle, doublings, first_grid
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.space import ImageSpace, require
@@ -164,7 +164,7 @@ class Forward:
         for stage in range(doublings(self.shape) + 1):
             features = self._run(partial(self._block, stage), weights, f"{stage}.", features)
         # Cut before the last layer, which works pixel by pixel.
-        pixels = conv2d(self._cut(features), weights["last.weight"], weights["last.bias"])
+        pixels = conv2d(cut_middle(features, *self.shape[1:]), weights["last.weight"], weights["last.bias"])
         return pixels.tanh() if self.network.output == "tanh" else pixels.sigmoid()
 
     def split(self, flat: Tensor) -> dict[str, Tensor]:
@@ -210,11 +210,6 @@ class Forward:
         if self.network.upsampling == "bilinear":
             return interpolate(features, scale_factor=2, mode="bilinear", align_corners=False)
         return interpolate(features, scale_factor=2, mode="nearest")
-
-    def _cut(self, features: Tensor) -> Tensor:
-        _, height, width = self.shape
-        top, left = (features.shape[2] - height) // 2, (features.shape[3] - width) // 2
-        return features[:, :, top : top + height, left : left + width]
 
 
 def largest_singular_value(matrix: Tensor) -> Tensor:
