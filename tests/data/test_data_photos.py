@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from leakgauge.data import Dataset, Photos, photos, reference_images
+from leakgauge.data.files import resize
 from leakgauge.data.photos import HIGHLIGHTS, Window, crop_windows, split_columns, thin, windows
-from leakgauge.data.pixels import resize
 from leakgauge.errors import InvalidCase
 
 NAMES = tuple(HIGHLIGHTS)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from leakgauge.data.datasets import Dataset, split_every_fifth
-from leakgauge.data.files import find_required, require_root
-from leakgauge.data.pixels import from_bytes, from_labels
+from leakgauge.data.files import find_required, from_bytes, from_labels, require_root
 from leakgauge.errors import InvalidFile
 from leakgauge.files import read_tensors
 from leakgauge.space import ImageSpace, InputSpace

@@ -13,8 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from leakgauge.data.datasets import Dataset
-from leakgauge.data.files import find, find_required, read, require_root
-from leakgauge.data.pixels import from_bytes, from_labels
+from leakgauge.data.files import find, find_required, from_bytes, from_labels, read, require_root
 from leakgauge.errors import InvalidFile
 from leakgauge.types import Batch
 

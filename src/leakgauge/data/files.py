@@ -1,4 +1,4 @@
-"""Finding and reading the files of a data source, with errors a user can act on."""
+"""Finding and reading the files of a data source, with errors a user can act on, and from bytes to pixels in [0, 1]."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import gzip
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
 
 from leakgauge.errors import InvalidCase, InvalidFile
 
@@ -41,3 +48,26 @@ def read(path: Path) -> bytes:
         return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidFile(f"Cannot read {path} ({error}); replace it with a complete copy.") from error
+
+
+def resize(image: Image.Image, *, height: int, width: int) -> Image.Image:
+    """The whole image at another size: area-averaged along an axis that shrinks, bilinear along one that grows."""
+    image = image.resize((min(width, image.width), min(height, image.height)), Image.Resampling.BOX)
+    return image.resize((width, height), Image.Resampling.BILINEAR)
+
+
+def to_bytes(image: Image.Image) -> NDArray[np.uint8]:
+    """The bytes of an 8-bit greyscale or RGB image, ``c h w``."""
+    values = np.asarray(image)
+    return values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
+
+
+def from_bytes(values: NDArray[np.uint8]) -> Tensor:
+    """Bytes 0 to 255 as float32 pixels 0 to 1, in the same shape."""
+    # In numpy, because torch spreads many small conversions over threads and waits for them on a busy machine.
+    return torch.from_numpy(np.divide(values, 255, dtype=np.float32, order="C"))
+
+
+def from_labels(values: NDArray[Any]) -> Tensor:
+    """Class numbers as int64."""
+    return torch.from_numpy(values.astype(np.int64))

@@ -16,8 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from leakgauge.data.datasets import Dataset, split_every_fifth
-from leakgauge.data.files import require_root
-from leakgauge.data.pixels import from_bytes, resize, to_bytes
+from leakgauge.data.files import from_bytes, require_root, resize, to_bytes
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.types import Batch
 

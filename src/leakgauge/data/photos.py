@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from leakgauge.data.datasets import Dataset
-from leakgauge.data.pixels import from_bytes, resize, to_bytes
+from leakgauge.data.files import from_bytes, resize, to_bytes
 from leakgauge.errors import InvalidCase
 from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, Shape

@@ -18,7 +18,7 @@ from torch.nn.functional import (
 )
 
 from leakgauge.attacks.analytic import FullyConnected, LinearLayer, read_layers
-from leakgauge.attacks.analytic.softmax_head import is_softmax_loss, softmax_label, solve_softmax_head
+from leakgauge.attacks.analytic.fully_connected import is_softmax_loss, softmax_label, solve_softmax_head
 from leakgauge.attacks.analytic.structure import links, preimage, sites, slope
 from leakgauge.defences import Clipping, GaussianNoise, NoDefence
 from leakgauge.errors import InvalidCase, InvalidUpdate, MissingKnowledge

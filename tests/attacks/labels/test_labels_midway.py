@@ -8,8 +8,7 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 from leakgauge.attacks.labels import Alternating
-from leakgauge.attacks.labels.counts import whole_counts
-from leakgauge.attacks.labels.head import head_of, mean_gradient, midway_gradient
+from leakgauge.attacks.labels.base import head_of, mean_gradient, midway_gradient, whole_counts
 from leakgauge.protocol import FedAvg, FedSGD
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 from leakgauge.attacks.labels import IDLG, LLG, RLG, ZLG, ClassPrior, MinRow, SoftLabel
-from leakgauge.attacks.labels.head import head_of
+from leakgauge.attacks.labels.base import head_of
 from leakgauge.attacks.labels.llg import impact_and_offset
 from leakgauge.attacks.labels.rlg import separable
 from leakgauge.attacks.labels.stand_ins import stand_ins

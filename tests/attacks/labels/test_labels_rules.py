@@ -29,8 +29,7 @@ from leakgauge.attacks.labels import (
     SoftLabel,
 )
 from leakgauge.attacks.labels.alternating import ClassModel, improve, mean_embedding
-from leakgauge.attacks.labels.counts import whole_counts
-from leakgauge.attacks.labels.head import Head, head_of, mean_gradient
+from leakgauge.attacks.labels.base import Head, head_of, mean_gradient, whole_counts
 from leakgauge.attacks.labels.head_matching import _Problem
 from leakgauge.attacks.labels.ilrg import solve_counts
 from leakgauge.attacks.labels.stand_ins import dummy_features

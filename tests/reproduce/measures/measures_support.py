@@ -9,12 +9,21 @@ import torch
 from torch import Tensor
 
 from encodings_support import area
-from leakgauge.attacks.encodings.algebra.whitening import Features, HighPass, Normalised, Whitened, unit
+from leakgauge.attacks.encodings.algebra.whitening import (
+    AsPublished,
+    Features,
+    HighPass,
+    Magnitudes,
+    Normalised,
+    Squares,
+    View,
+    Whitened,
+    unit,
+)
 from leakgauge.attacks.encodings.base import auxiliary_of
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
 from leakgauge.attacks.encodings.search.public_search import PublicPursuit, remainder
-from leakgauge.attacks.encodings.search.ranking import blocks, top_matches, without_own
-from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, Squares, View
+from leakgauge.attacks.encodings.search.statistics import blocks, top_matches, without_own
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded

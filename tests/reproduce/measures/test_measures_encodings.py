@@ -9,12 +9,11 @@ import torch
 from measures_support import compare_pairs, recover_from_one, similarities
 
 from encodings_support import area, fields
-from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened, centred
+from leakgauge.attacks.encodings.algebra.whitening import AsPublished, Magnitudes, Normalised, Whitened, centred
 from leakgauge.attacks.encodings.demasking import Demasker, UNet
 from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.attacks.encodings.search.public_search import PublicPursuit, PublicSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation
-from leakgauge.attacks.encodings.views import AsPublished, Magnitudes
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.intervals import beyond_chance

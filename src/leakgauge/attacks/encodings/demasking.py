@@ -12,9 +12,8 @@ from torch import Generator, Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, interpolate, pad
 
 from leakgauge.attacks.budget import Budget
-from leakgauge.attacks.encodings.algebra.whitening import centred, uncentred
+from leakgauge.attacks.encodings.algebra.whitening import View, centred, uncentred
 from leakgauge.attacks.encodings.simulation import mixtures, train_network
-from leakgauge.attacks.encodings.views import View
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.progress import Progress, silent

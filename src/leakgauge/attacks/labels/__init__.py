@@ -1,8 +1,8 @@
 """Label restoration: one file per rule."""
 
 from leakgauge.attacks.labels.alternating import Alternating
+from leakgauge.attacks.labels.base import CountRule
 from leakgauge.attacks.labels.best import BestLabels, best
-from leakgauge.attacks.labels.counts import CountRule
 from leakgauge.attacks.labels.guess import ClassPrior
 from leakgauge.attacks.labels.head_matching import HeadMatching
 from leakgauge.attacks.labels.idlg import IDLG

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.labels.counts import CountRule
-from leakgauge.attacks.labels.head import Head, midway_gradient
+from leakgauge.attacks.labels.base import CountRule, Head, midway_gradient
 from leakgauge.attacks.labels.stand_ins import dummy_features
 from leakgauge.protocol.observation import UpdateObservation, known
 

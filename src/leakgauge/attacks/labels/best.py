@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from torch import Generator, Tensor
 
 from leakgauge.attacks.labels.alternating import Alternating
-from leakgauge.attacks.labels.counts import CountRule
-from leakgauge.attacks.labels.head import head_of
+from leakgauge.attacks.labels.base import CountRule, head_of
 from leakgauge.attacks.labels.head_matching import HeadMatching
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import MissingKnowledge

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.base import finite_update
-from leakgauge.attacks.labels.counts import CountRule
+from leakgauge.attacks.labels.base import CountRule
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation, known
 

@@ -13,8 +13,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
 from leakgauge.attacks.labels.alternating import Alternating, ClassModel, with_bias
-from leakgauge.attacks.labels.counts import CountRule, whole_counts
-from leakgauge.attacks.labels.head import Head, midway_gradient
+from leakgauge.attacks.labels.base import CountRule, Head, midway_gradient, whole_counts
 from leakgauge.attacks.labels.stand_ins import dummy_features
 from leakgauge.protocol.observation import UpdateObservation, known
 

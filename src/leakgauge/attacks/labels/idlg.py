@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.labels.counts import CountRule
-from leakgauge.attacks.labels.head import head_of
+from leakgauge.attacks.labels.base import CountRule, head_of
 from leakgauge.protocol.observation import UpdateObservation, known
 
 

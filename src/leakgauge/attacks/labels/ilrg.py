@@ -8,8 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.labels.alternating import with_bias
-from leakgauge.attacks.labels.counts import CountRule, as_labels
-from leakgauge.attacks.labels.head import Head, mean_gradient
+from leakgauge.attacks.labels.base import CountRule, Head, as_labels, mean_gradient
 from leakgauge.protocol.observation import UpdateObservation, known
 
 _LEAST = 1e-12

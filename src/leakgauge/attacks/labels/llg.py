@@ -9,8 +9,7 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.labels.counts import CountRule
-from leakgauge.attacks.labels.head import Head, head_of, mean_gradient
+from leakgauge.attacks.labels.base import CountRule, Head, head_of, mean_gradient
 from leakgauge.attacks.labels.stand_ins import StandIns, check_source, stand_ins
 from leakgauge.protocol.observation import UpdateObservation, known
 

@@ -9,8 +9,7 @@ import torch
 from scipy.optimize import linprog, nnls
 from torch import Generator, Tensor
 
-from leakgauge.attacks.labels.counts import CountRule
-from leakgauge.attacks.labels.head import Head, head_of
+from leakgauge.attacks.labels.base import CountRule, Head, head_of
 from leakgauge.attacks.labels.idlg import count_labels, labels_from_scores
 from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.observation import UpdateObservation, known

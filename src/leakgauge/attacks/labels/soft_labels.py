@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.base import LabelAttack
-from leakgauge.attacks.labels.head import Head, mean_gradient
+from leakgauge.attacks.labels.base import Head, mean_gradient
 from leakgauge.errors import UnsupportedModel
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.observation import UpdateObservation, known

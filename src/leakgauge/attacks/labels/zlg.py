@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor
 
-from leakgauge.attacks.labels.counts import CountRule
-from leakgauge.attacks.labels.head import mean_gradient
+from leakgauge.attacks.labels.base import CountRule, mean_gradient
 from leakgauge.attacks.labels.stand_ins import Source, check_source, stand_ins
 from leakgauge.protocol.observation import UpdateObservation, known
 

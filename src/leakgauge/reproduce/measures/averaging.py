@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened
+from leakgauge.attacks.encodings.algebra.whitening import AsPublished, Magnitudes, Normalised, View, Whitened
 from leakgauge.attacks.encodings.clustering.averaging import AverageOfKnownSets, AverageOfNearest
 from leakgauge.attacks.encodings.demasking import DemaskerTraining
 from leakgauge.attacks.encodings.search.similarity import structurally_similar
-from leakgauge.attacks.encodings.views import AsPublished, Magnitudes, View
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoding import EncodingObservation

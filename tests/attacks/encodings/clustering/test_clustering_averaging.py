@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from encodings_support import fields, published
-from leakgauge.attacks.encodings.algebra.whitening import PlainPixels, Whitened
+from leakgauge.attacks.encodings.algebra.whitening import Magnitudes, PlainPixels, Whitened
 from leakgauge.attacks.encodings.clustering.averaging import AverageOfKnownSets, AverageOfNearest
-from leakgauge.attacks.encodings.views import Magnitudes
 from leakgauge.encodings import CrossDataset, Mixup
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.protocol.encoding import EncodedSet, EncodingObservation

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from encodings_support import area, fields
-from leakgauge.attacks.encodings.algebra.whitening import PlainPixels, Whitened
+from leakgauge.attacks.encodings.algebra.whitening import Magnitudes, PlainPixels, Squares, Whitened
 from leakgauge.attacks.encodings.clustering.assignment import counts_from_labels, private_from_labels
 from leakgauge.attacks.encodings.clustering.clusters import (
     PairSimilarity,
@@ -15,7 +15,6 @@ from leakgauge.attacks.encodings.clustering.clusters import (
     grow_clusters,
     spectral,
 )
-from leakgauge.attacks.encodings.views import Magnitudes, Squares
 from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.errors import MissingKnowledge
 from leakgauge.protocol.encoding import EncodedSet, EncodingObservation

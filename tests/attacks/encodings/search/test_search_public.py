@@ -11,13 +11,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from encodings_support import fields, found, instahide, mixup, published
-from leakgauge.attacks.encodings.algebra.whitening import Laplacian, Normalised, PlainPixels, Whitened, centred
+from leakgauge.attacks.encodings.algebra.whitening import (
+    Laplacian,
+    Magnitudes,
+    Normalised,
+    PlainPixels,
+    Squares,
+    Whitened,
+    centred,
+)
 from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
 from leakgauge.attacks.encodings.search.public_search import PublicPursuit, PublicSearch, Pursuit, pursue, remainder
-from leakgauge.attacks.encodings.search.ranking import blocks, score_pairs, score_rows, top_matches
-from leakgauge.attacks.encodings.search.statistics import Correlation, FourthMoment, MatchedFilter, whitened_squares
+from leakgauge.attacks.encodings.search.statistics import (
+    Correlation,
+    FourthMoment,
+    MatchedFilter,
+    blocks,
+    score_pairs,
+    score_rows,
+    top_matches,
+    whitened_squares,
+)
 from leakgauge.attacks.encodings.simulation import mixtures
-from leakgauge.attacks.encodings.views import Magnitudes, Squares
 from leakgauge.encodings import CrossDataset
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.metrics.intervals import beyond_chance

@@ -1,14 +1,16 @@
-"""Feature maps in which the inner product of two images says whether they share a part.
+"""What an attacker looks at instead of an encoding: views that a mask does not change, and feature maps.
 
-Real images are not the independent vectors of Huang et al. [2020, section 2]: all of them share their large, smooth
-components. A feature map flattens those; fit on images that are normalised as those that were mixed.
+In a feature map the inner product of two images says whether they share a part. Real images are not the independent
+vectors of Huang et al. [2020, section 2]: all of them share their large, smooth components. A feature map flattens
+those; fit on images that are normalised as those that were mixed.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
@@ -162,3 +164,52 @@ def _blur(pixels: Tensor, sigma: float) -> Tensor:
 def _check_ridge(ridge: float) -> None:
     if not ridge >= 0:
         raise InvalidCase(f"A ridge is at least 0, got {ridge}; it is a share of the mean variance of a pixel.")
+
+
+class View(ABC):
+    """Encodings, and the images that are compared with them, on one scale: pixels in [0, 1]."""
+
+    @abstractmethod
+    def encodings(self, images: Tensor) -> Tensor: ...
+
+    def images(self, images: Tensor) -> Tensor:
+        return self.encodings(images)
+
+
+@final
+@dataclass(frozen=True)
+class AsPublished(View):
+    """The encoding itself: right for Mixup, useless under a mask."""
+
+    def encodings(self, images: Tensor) -> Tensor:
+        return images
+
+
+@final
+@dataclass(frozen=True)
+class Magnitudes(View):
+    """|x|: what a mask of signs leaves, and all that it leaves [Carlini et al., 2021]."""
+
+    def encodings(self, images: Tensor) -> Tensor:
+        return uncentred(centred(images).abs())
+
+
+@final
+@dataclass(frozen=True)
+class Squares(View):
+    """x^2, of which a mixture has sum_j lam_j^2 x_j^2 plus mixed terms of mean zero [Braverman, 2020]."""
+
+    def encodings(self, images: Tensor) -> Tensor:
+        return uncentred(centred(images).square())
+
+
+@final
+@dataclass(frozen=True)
+class Undemasked(View):
+    """|x~| compared with whole images: where an attack stands before it has guessed any sign."""
+
+    def encodings(self, images: Tensor) -> Tensor:
+        return uncentred(centred(images).abs())
+
+    def images(self, images: Tensor) -> Tensor:
+        return images

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 from torch import Tensor
 
 from leakgauge.attacks.encodings.algebra.lift import expected
-from leakgauge.attacks.labels.counts import whole_counts
+from leakgauge.attacks.labels.base import whole_counts
 from leakgauge.errors import InvalidCase, MissingKnowledge
 
 PRESENT = 1e-6

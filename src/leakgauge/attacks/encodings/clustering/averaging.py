@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.encodings.algebra.whitening import Features, Whitened
+from leakgauge.attacks.encodings.algebra.whitening import AsPublished, Features, View, Whitened
 from leakgauge.attacks.encodings.base import auxiliary_of
-from leakgauge.attacks.encodings.search.ranking import blocks, top_matches, without_own
-from leakgauge.attacks.encodings.views import AsPublished, View
+from leakgauge.attacks.encodings.search.statistics import blocks, top_matches, without_own
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import EncodingObservation
 from leakgauge.types import Outcome, Reconstruction

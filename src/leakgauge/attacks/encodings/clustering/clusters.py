@@ -11,10 +11,9 @@ from sklearn.cluster import KMeans
 from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
-from leakgauge.attacks.encodings.algebra.whitening import Features, HighPass, Whitened, unit
+from leakgauge.attacks.encodings.algebra.whitening import Features, HighPass, Squares, View, Whitened, unit
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT, flow
 from leakgauge.attacks.encodings.simulation import mixtures
-from leakgauge.attacks.encodings.views import Squares, View
 from leakgauge.errors import MissingKnowledge
 from leakgauge.protocol.encoding import EncodingObservation
 

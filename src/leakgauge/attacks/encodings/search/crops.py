@@ -12,8 +12,15 @@ from torch.nn.functional import pad
 
 from leakgauge.attacks.encodings.base import public_of
 from leakgauge.attacks.encodings.search.public_search import PublicImageAttack
-from leakgauge.attacks.encodings.search.ranking import Ranking, no_matches, score_pairs, score_rows, with_block
-from leakgauge.attacks.encodings.search.statistics import Sides, Statistic
+from leakgauge.attacks.encodings.search.statistics import (
+    Ranking,
+    Sides,
+    Statistic,
+    no_matches,
+    score_pairs,
+    score_rows,
+    with_block,
+)
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoding import EncodingObservation

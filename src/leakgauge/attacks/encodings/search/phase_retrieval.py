@@ -15,8 +15,7 @@ from torch import Generator, Tensor
 from leakgauge.attacks.encodings.algebra.whitening import Whitener, centred, uncentred, whitener
 from leakgauge.attacks.encodings.base import auxiliary_of, public_of
 from leakgauge.attacks.encodings.search.public_search import PublicImageAttack, Pursuit, pursue, remainder
-from leakgauge.attacks.encodings.search.ranking import blocks, top_matches
-from leakgauge.attacks.encodings.search.statistics import Statistic, whitened_squares
+from leakgauge.attacks.encodings.search.statistics import Statistic, blocks, top_matches, whitened_squares
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoding import EncodingObservation

@@ -12,8 +12,15 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import FeatureMap, unit
 from leakgauge.attacks.encodings.base import public_of
-from leakgauge.attacks.encodings.search.ranking import BLOCK, Ranking, blocks, score_pairs, top_matches
-from leakgauge.attacks.encodings.search.statistics import Correlation, Statistic
+from leakgauge.attacks.encodings.search.statistics import (
+    BLOCK,
+    Correlation,
+    Ranking,
+    Statistic,
+    blocks,
+    score_pairs,
+    top_matches,
+)
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoding import EncodingObservation

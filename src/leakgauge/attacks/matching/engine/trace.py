@@ -281,7 +281,8 @@ class _Reader:
         elif name in ("view", "reshape", "flatten"):
             self.write_reshaped(node, name)
         elif name in ("adaptive_avg_pool2d", "avg_pool2d", "mean") and self.plain(node):
-            self.write(node, LinearMap(self.bound(node)), (self.source(node),))
+            called: Any = getattr(Tensor, target) if isinstance(target, str) else target
+            self.write(node, LinearMap(_call(called, node)), (self.source(node),))
         elif name == "max_pool2d" and self.plain(node) and not node.kwargs.get("return_indices"):
             options = {**node.kwargs, "return_indices": True}
             pool = partial(apply_first, functional.max_pool2d, tuple(node.args[1:]), options)
@@ -300,10 +301,6 @@ class _Reader:
     def plain(self, node: fx.Node) -> bool:
         """Every argument after the first is a literal."""
         return not any(isinstance(value, fx.Node) for value in (*node.args[1:], *node.kwargs.values()))
-
-    def bound(self, node: fx.Node) -> Callable[[Tensor], Tensor]:
-        target: Any = getattr(Tensor, node.target) if isinstance(node.target, str) else node.target
-        return _call(target, node)
 
     def write_sum(self, node: fx.Node) -> None:
         left, right = node.args[:2]

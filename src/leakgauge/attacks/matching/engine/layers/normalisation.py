@@ -229,43 +229,30 @@ def _sum_channels(tensor: Tensor) -> Tensor:
     return tensor.sum(dim=[axis for axis in range(tensor.ndim) if axis != 1])
 
 
-def _group_batch(x: Tensor) -> Tensor:
-    return x.transpose(0, 1).flatten(1)
-
-
-def _ungroup_batch(groups: Tensor, like: Tensor) -> Tensor:
-    return groups.view(like.transpose(0, 1).shape).transpose(0, 1)
-
-
-BATCH = Layout(_group_batch, _ungroup_batch, _on_channels, _sum_channels)
+BATCH = Layout(
+    lambda x: x.transpose(0, 1).flatten(1),
+    lambda split, like: split.view(like.transpose(0, 1).shape).transpose(0, 1),
+    _on_channels,
+    _sum_channels,
+)
 """One group per channel, over all examples."""
 
 
 def group_layout(groups: int) -> Layout:
     """So many groups of channels in each example."""
-
-    def grouped(x: Tensor) -> Tensor:
-        return x.reshape(x.shape[0], groups, -1)
-
-    def ungrouped(split: Tensor, like: Tensor) -> Tensor:
-        return split.reshape(like.shape)
-
-    return Layout(grouped, ungrouped, _on_channels, _sum_channels)
+    return Layout(
+        lambda x: x.reshape(x.shape[0], groups, -1),
+        lambda split, like: split.reshape(like.shape),
+        _on_channels,
+        _sum_channels,
+    )
 
 
 def layer_layout(axes: int) -> Layout:
     """The last so many axes, each entry with parameters of its own."""
-
-    def grouped(x: Tensor) -> Tensor:
-        return x.flatten(-axes)
-
-    def ungrouped(split: Tensor, like: Tensor) -> Tensor:
-        return split.view(like.shape)
-
-    def broadcast(vector: Tensor, like: Tensor) -> Tensor:
-        return vector
-
-    def reduce(tensor: Tensor) -> Tensor:
-        return tensor.sum(dim=list(range(tensor.ndim - axes)))
-
-    return Layout(grouped, ungrouped, broadcast, reduce)
+    return Layout(
+        lambda x: x.flatten(-axes),
+        lambda split, like: split.view(like.shape),
+        lambda vector, _: vector,
+        lambda tensor: tensor.sum(dim=list(range(tensor.ndim - axes))),
+    )
