@@ -6,9 +6,8 @@ from __future__ import annotations
 import difflib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Literal, Protocol
 
 import torch
@@ -163,31 +162,6 @@ def assemble(
     )
 
 
-def assemble_convolutions(
-    shape: Shape,
-    num_classes: int,
-    normalisation: Normalisation | None,
-    *,
-    strides: Sequence[int],
-    width: int,
-    activation: str,
-    kernel: int = 3,
-    batch_norm: bool = False,
-) -> nn.Sequential:
-    """Convolutions of equal width and odd kernel with these strides, each with its activation, and the linear head."""
-    incoming, *sides = shape
-    layers: dict[str, nn.Module] = {}
-    for index, stride in enumerate(strides, start=1):
-        layers[f"conv{index}"] = nn.Conv2d(incoming, width, kernel, stride=stride, padding=kernel // 2)
-        if batch_norm:
-            layers[f"norm{index}"] = nn.BatchNorm2d(width)
-        layers[f"act{index}"] = make_activation(activation)
-        incoming = width
-    layers["flatten"] = nn.Flatten()
-    features = width * prod(side_after(side, *strides) for side in sides)
-    return assemble(shape, num_classes, normalisation, layers, features=features)
-
-
 def check_classes(factory: ModelFactory, num_classes: int) -> None:
     """Refuse a task with nothing to tell apart."""
     if num_classes < 2:
@@ -253,14 +227,3 @@ def start_convolutions(module: nn.Module) -> None:
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-
-
-def side_after(size: int, *strides: int) -> int:
-    """Side of an image after convolutions with these strides, each with an odd kernel padded by half of it.
-
-    >>> side_after(33, 2, 2)
-    9
-    """
-    for stride in strides:
-        size = (size - 1) // stride + 1
-    return size
