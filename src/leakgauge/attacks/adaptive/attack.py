@@ -168,7 +168,6 @@ class Adaptive(SteppedAttack, Around):
             )
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Stepper:
-        """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
         for observation in observations:
             known(observation.num_examples, "num_examples", needed_by=self)
         seen = [see_encodings(observation) for observation in observations]

@@ -55,7 +55,6 @@ class Relay(SteppedAttack, OwnBudget):
                 )
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> RelaySearch:
-        """The attack at its start, to be stepped, interrupted and resumed by whoever holds it."""
         for observation in observations:
             known(observation.num_examples, "num_examples", needed_by=self)
         return RelaySearch(self, tuple(observations), generator)
@@ -116,7 +115,6 @@ class RelaySearch(Stepper):
         self.observations, self.searches = observations, (*self.searches, begun)
 
     def results(self) -> list[Reconstruction]:
-        """One reconstruction per victim."""
         found = [list(zip(_losses(search), search.results(), strict=True)) for search in self.searches]
         return [self._chosen([of_leg[index] for of_leg in found]) for index in range(len(self.observations))]
 
@@ -146,7 +144,6 @@ class RelaySearch(Stepper):
         }
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot of the same attack on the same update."""
         begun = 0
         while begun < len(self.legs) and any(name.startswith(_leg(begun)) for name in snapshot):
             begun += 1

@@ -153,7 +153,6 @@ class Search(Stepper):
         return Outcome.STEPS_EXHAUSTED if self.spent >= 1 else None
 
     def results(self) -> list[Reconstruction]:
-        """One reconstruction per victim."""
         found = []
         traces = torch.stack(self.trace)
         for index, problem in enumerate(self.problems):
@@ -201,7 +200,6 @@ class Search(Stepper):
     # Interruption and resumption
 
     def snapshot(self) -> Snapshot:
-        """Everything that is needed to go on, as named tensors."""
         kept = {
             "best": self.best,
             "lowest": self.lowest,
@@ -214,7 +212,6 @@ class Search(Stepper):
         return tree.map_tensors(torch.clone, kept)  # the search goes on writing to its own
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go on from a snapshot of the same attack on the same update."""
         if not same_layout(snapshot, self.snapshot(), growing="trace"):
             raise InvalidFile(
                 "The snapshot belongs to another attack, or to one of another size; delete it and start again."
