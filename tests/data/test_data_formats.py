@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leakgauge.data.benchmarks import check_labels, parse_cifar, parse_idx
+from leakgauge.data.formats import check_labels, parse_cifar, parse_idx
 from leakgauge.errors import InvalidFile
 
 RECORD = 3073

@@ -10,13 +10,7 @@ import torch
 from leakgauge.cli import main
 from leakgauge.errors import InvalidCase
 from leakgauge.files import read_tensors, write_tensors
-from leakgauge.generative import (
-    DCGAN,
-    GeneratorTraining,
-    GeneratorTrainingPlan,
-    read_generator,
-    train_generator,
-)
+from leakgauge.generative import DCGAN, GeneratorTraining, GeneratorTrainingPlan, read_generator, train_generator
 from leakgauge.randomness import seeded
 
 SHAPE = (1, 6, 9)

@@ -12,13 +12,7 @@ from leakgauge.models import MLP, build
 from leakgauge.protocol.learner import Learner, learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.training import DefendedTraining, Training, hits
-from leakgauge.training.disguises import (
-    Disguise,
-    Encrypted,
-    NoisyImages,
-    Undisguised,
-    hits_in_disguise,
-)
+from leakgauge.training.disguises import Disguise, Encrypted, NoisyImages, Undisguised, hits_in_disguise
 from leakgauge.types import Batch, ModelState
 
 CLASSES = 3

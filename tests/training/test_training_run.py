@@ -11,13 +11,7 @@ from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP, build
 from leakgauge.progress import Progress, Tick
-from leakgauge.training.run import (
-    Trained,
-    TrainingPlan,
-    checkpoint,
-    prepare_training,
-    run_training,
-)
+from leakgauge.training.run import Trained, TrainingPlan, checkpoint, prepare_training, run_training
 from leakgauge.types import Batch
 
 WORDS = {"dataset": "digits", "model": "mlp:hidden=(6,)", "steps": 20, "batch_size": 8, "learning_rate": 0.05}

@@ -1,5 +1,6 @@
 """What came back, compared with what was private: the only place where truth and reconstruction meet."""
 
+from leakgauge.metrics.affine_psnr import AffinePSNR
 from leakgauge.metrics.alignment import Comparison, align
 from leakgauge.metrics.base import Kind, Metric
 from leakgauge.metrics.cells_right import CellsRight
@@ -8,5 +9,6 @@ from leakgauge.metrics.identification import Identification
 from leakgauge.metrics.intervals import Summary, beyond_chance, student_interval, summarise
 from leakgauge.metrics.labels import LabelCounts, LabelExistence, LabelRecall, class_counts, expected_guess
 from leakgauge.metrics.lpips import LPIPSVGG, LPIPSAlex, find_weights
-from leakgauge.metrics.pixels import PSNR, SSIM, AffinePSNR
+from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.public_found import PublicFound
+from leakgauge.metrics.ssim import SSIM

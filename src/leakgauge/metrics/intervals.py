@@ -38,7 +38,7 @@ def summarise(scores: Tensor, metric: Metric) -> Summary:
     Both need two examples.
 
     >>> import torch
-    >>> from leakgauge.metrics.pixels import PSNR
+    >>> from leakgauge.metrics.psnr import PSNR
     >>> summarise(torch.tensor([20.0, torch.nan, 30.0]), PSNR()).worst
     30.0
     """

@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 from torch.nn.modules.dropout import _DropoutNd
 
 from leakgauge.models.base import ModelFactory, Normalisation, check_choice, check_positive
-from leakgauge.models.equal_width import Compact
+from leakgauge.models.compact import Compact
 from leakgauge.models.mlp import MLP
 from leakgauge.types import Shape
 

@@ -10,12 +10,7 @@ import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn.functional import (
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    multi_margin_loss,
-    one_hot,
-)
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, multi_margin_loss, one_hot
 
 from leakgauge.attacks.analytic import FullyConnected, LinearLayer, read_layers
 from leakgauge.attacks.analytic.fully_connected import is_softmax_loss, softmax_label, solve_softmax_head

@@ -13,13 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, max_pool2d
 
 from leakgauge import params as tree
-from leakgauge.attacks.malicious import (
-    ConcatenatedInput,
-    FrontLayer,
-    IdentityConvolutions,
-    LabelFlip,
-    MaliciousAttack,
-)
+from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, LabelFlip, MaliciousAttack
 from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.data import Digits, Photos
 from leakgauge.defences import Clipping, NoDefence

@@ -34,7 +34,7 @@ from leakgauge.attacks.matching import (
 from leakgauge.attacks.matching.differentiation import Rows, Wanted, plan_evaluation
 from leakgauge.attacks.matching.engine import NetworkGradient, trace
 from leakgauge.attacks.matching.engine.layers import Affine, ChannelAffine, Smooth
-from leakgauge.attacks.matching.engine.layers.parameterless import SMOOTH, smooth_by_autograd
+from leakgauge.attacks.matching.engine.layers.activations import SMOOTH, smooth_by_autograd
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.defences import Clipping
 from leakgauge.errors import UnsupportedModel

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from leakgauge.attacks.encodings.algebra.whitening import FeatureMap, unit
 from leakgauge.metrics.alignment import Comparison
-from leakgauge.metrics.pixels import PSNR, SSIM
+from leakgauge.metrics.psnr import PSNR
+from leakgauge.metrics.ssim import SSIM
 from leakgauge.reproduce.table import Measured
 
 _ROUNDING = 1e-5

@@ -16,16 +16,11 @@ from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
 from leakgauge.encodings import CrossDataset, InsideDataset
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.alignment import align
-from leakgauge.metrics.pixels import PSNR
+from leakgauge.metrics.psnr import PSNR
 from leakgauge.randomness import seeded
 from leakgauge.reproduce.measures.pools import Pools, publish
 from leakgauge.reproduce.measures.recovery import Judge
-from leakgauge.reproduce.measures.restoring import (
-    DEPLOYMENTS,
-    Trial,
-    cluster_encodings,
-    incidences,
-)
+from leakgauge.reproduce.measures.restoring import DEPLOYMENTS, Trial, cluster_encodings, incidences
 from leakgauge.types import Batch
 
 SIDE = 12

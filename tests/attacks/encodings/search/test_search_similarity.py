@@ -19,7 +19,7 @@ from leakgauge.attacks.encodings.search.similarity import SimilarityTraining, St
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.metrics.alignment import Comparison
 from leakgauge.metrics.intervals import beyond_chance
-from leakgauge.metrics.pixels import SSIM
+from leakgauge.metrics.ssim import SSIM
 from leakgauge.randomness import seeded
 from leakgauge.structural_similarity import similarity, windows
 

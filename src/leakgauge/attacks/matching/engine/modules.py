@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from leakgauge.attacks.matching.engine.layers import Layer, LinearMap, MaxPool, Reshaped
-from leakgauge.attacks.matching.engine.layers.parameterless import SMOOTH, smooth_by_autograd
+from leakgauge.attacks.matching.engine.layers.activations import SMOOTH, smooth_by_autograd
 from leakgauge.errors import UnsupportedModel
 
 

@@ -33,8 +33,8 @@ from leakgauge.attacks.matching.engine.layers import (
     Scaled,
     Shifted,
 )
+from leakgauge.attacks.matching.engine.layers.activations import SMOOTH
 from leakgauge.attacks.matching.engine.layers.normalisation import BATCH, group_layout, layer_layout
-from leakgauge.attacks.matching.engine.layers.parameterless import SMOOTH
 from leakgauge.attacks.matching.engine.modules import apply_first, as_is, module_layer, unknown
 from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.learner import Learner

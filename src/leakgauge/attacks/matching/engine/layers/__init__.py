@@ -13,17 +13,16 @@ later sweeps need to remember. Given ``frozen``, the memory of an earlier sweep,
 differences useless on ReLU networks.
 """
 
+from leakgauge.attacks.matching.engine.layers.activations import Rectifier, Smooth
 from leakgauge.attacks.matching.engine.layers.affine import Affine, Convolution, Linear
 from leakgauge.attacks.matching.engine.layers.base import Asked, Gradients, Layer, LayerPoint, Maybe, Motion, add_maybe
 from leakgauge.attacks.matching.engine.layers.normalisation import ChannelAffine, EvalNorm, GroupedNorm
-from leakgauge.attacks.matching.engine.layers.parameterless import (
+from leakgauge.attacks.matching.engine.layers.structure import (
     Added,
     Joined,
     LinearMap,
     MaxPool,
-    Rectifier,
     Reshaped,
     Scaled,
     Shifted,
-    Smooth,
 )
