@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize, rosen, rosen_der
+from scipy.optimize import lsq_linear, minimize, rosen, rosen_der
 from torch import Tensor
 
 from leakgauge.attacks.matching import LBFGS, Adam, CosineDecay, SignedAdam, StepDecay
@@ -62,21 +62,16 @@ def quadratic(size: int, conditioning: float, seed: int) -> tuple[Function, Tens
 
 @settings(deadline=None, max_examples=12)
 @given(size=st.integers(1, 20), conditioning=st.floats(1, 1e3), seed=st.integers(0, 999))
+@example(size=2, conditioning=48.0, seed=105)
 @example(size=3, conditioning=809.0, seed=470)  # once crept along a bound, misled by the curvature across it
 def test_lbfgs_finds_the_minimum_of_a_convex_quadratic_on_a_box_that_scipy_finds(size, conditioning, seed):
     function, matrix, centre = quadratic(size, conditioning, seed)
-    a, c = matrix.numpy(), centre.numpy()
     start = torch.rand(2, size, generator=seeded(seed, "start"), dtype=torch.float64)
-    reference = minimize(
-        lambda x: (x - c) @ a @ (x - c) / 2,
-        start[0].numpy(),
-        jac=lambda x: a @ (x - c),
-        bounds=[BOX] * size,
-        method="L-BFGS-B",
-        options={"ftol": 1e-15, "gtol": 1e-12, "maxiter": 10_000, "maxfun": 10_000},
-    )
+    # By active sets, which end at the minimum; scipy's own L-BFGS-B has stopped short of it.
+    root = np.linalg.cholesky(matrix.numpy()).T
+    reference = lsq_linear(root, root @ centre.numpy(), BOX, method="bvls", tol=1e-14)
     found = minimum(LBFGS(), function, start, steps=300)
-    assert bool((function(found) <= reference.fun + 1e-9).all())
+    assert bool((function(found) <= reference.cost + 1e-9).all())
     np.testing.assert_allclose(found.numpy(), np.tile(reference.x, (2, 1)), atol=1e-5 * conditioning**0.5)
 
 
