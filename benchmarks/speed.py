@@ -147,7 +147,8 @@ def measure_restarts(case: str, rounds: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     problem, route = bench.problem, DoubleBackward()
     for restarts in RESTARTS:
-        starts = Rows.of(problem, torch.rand(restarts, *bench.images.shape, generator=seeded(0, "restarts")))
+        images = torch.rand(restarts, *bench.images.shape, generator=seeded(0, "restarts"))
+        starts = Rows(images, problem.labels.expand(restarts, *problem.labels.shape))
         alone = partial(route.rowwise(problem, bench.images, chunk=1), starts, Cosine())
         together = partial(route.rowwise(problem, bench.images, chunk=restarts), starts, Cosine())
         alone(), together()
