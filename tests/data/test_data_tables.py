@@ -56,7 +56,17 @@ def test_a_csv_becomes_rows_of_numbers_and_categories(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a,b\n1,2\n", "outcome\n1\n", "age,outcome\n", "age,outcome\n1\n", "age,age,outcome\n1,2,3\n"]
+    "text",
+    [
+        "",
+        "a,b\n1,2\n",
+        "outcome\n1\n",
+        "age,outcome\n",
+        "age,outcome\n1\n",
+        "age,age,outcome\n1,2,3\n",
+        "age,outcome\n1,a\n,b\n",
+        "age,outcome\n1,a\nNaN,b\n",
+    ],
 )
 def test_a_file_that_is_no_table_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.csv").write_text(text)

@@ -78,6 +78,9 @@ class Csv:
             )
         if uneven := [number for number, line in enumerate(lines, start=2) if len(line) != len(header)]:
             raise InvalidFile(f"Line {uneven[0]} of {path} lacks some of the {len(header)} columns; correct it.")
+        if gaps := [number for number, line in enumerate(lines, start=2) if any(_is_gap(cell) for cell in line)]:
+            # A gap among numbers would make every number a category of its own.
+            raise InvalidFile(f"Line {gaps[0]} of {path} has a cell without a value; fill it in or leave the line out.")
         columns = dict(zip(header, map(list, zip(*lines)), strict=True))
         classes = columns.pop(self.label)
         names = sorted(set(classes))
@@ -102,6 +105,10 @@ def encode_columns(texts: dict[str, list[str]], categorical: tuple[str, ...] = (
             chosen = torch.tensor([categories.index(value) for value in values])
             blocks.append(torch.nn.functional.one_hot(chosen, columns[-1].width).float())
     return torch.cat(blocks, dim=1), TableSpace(tuple(columns))
+
+
+def _is_gap(cell: str) -> bool:
+    return cell.strip().lower() in ("", "nan")
 
 
 def _numbers(values: list[str]) -> Tensor | None:
