@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,21 +22,15 @@ _PICKLE_STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """A temporary path beside ``target`` that replaces it when the block ends well, and vanishes otherwise."""
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        os.close(handle)
-    except OSError as error:
-        raise InvalidFile(
-            f"Cannot write {target}: {error.strerror or error}; choose a folder you may write to."
-        ) from error
-    temporary = Path(name)
+    """A path beside ``target`` to write to; it replaces ``target`` when the block ends well, and vanishes otherwise."""
+    # The name is chosen before the file is made, so that an interrupt while it is being made finds it to remove.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         yield temporary
-        os.chmod(temporary, 0o644)  # mkstemp is private; a report is to be shared
         os.replace(temporary, target)
     except (OSError, SafetensorError) as error:
-        raise InvalidFile(f"Cannot write {target}: {getattr(error, 'strerror', None) or error}.") from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidFile(f"Cannot write {target}: {reason}; choose a folder you may write to.") from error
     finally:
         temporary.unlink(missing_ok=True)
 

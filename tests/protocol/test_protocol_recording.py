@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import struct
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -453,6 +454,38 @@ def test_an_error_in_the_middle_of_writing_passes_and_leaves_nothing(tmp_path):
     with pytest.raises(ZeroDivisionError):
         fail()
     assert list(tmp_path.iterdir()) == []
+
+
+def _write_interrupted(target: Path, lines: int) -> None:
+    """Ctrl-C after so many lines of Python below :mod:`leakgauge.files`."""
+    left = lines
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal left
+        if event == "line" and Path(frame.f_code.co_filename).name != "files.py":
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+        return trace
+
+    outer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        write_text(target, "whole")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(outer)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an open file is let go, as it must be
+def test_an_interrupt_at_any_line_of_making_a_file_leaves_nothing(tmp_path):
+    lines = 0
+    while not (tmp_path / "text").exists():
+        _write_interrupted(tmp_path / "text", lines)
+        assert [path.name for path in tmp_path.iterdir()] in ([], ["text"])
+        lines += 1
+    assert lines > 10  # the creation of a file takes more lines of Python than this
 
 
 def test_views_and_shared_storage_are_written_as_plain_tensors(tmp_path):
