@@ -11,7 +11,7 @@ import torch
 
 from encodings_support import fields
 from leakgauge.audit.case import Case
-from leakgauge.audit.encodings import EncodingAudit, prepare_encodings
+from leakgauge.audit.encodings import EncodingPlan, prepare_encodings
 from leakgauge.data import Photos
 from leakgauge.encodings import CrossDataset, InsideDataset, Scheme, SeededKeys
 from leakgauge.encodings.challenge import make_challenge, private_part, read_secret
@@ -24,21 +24,21 @@ PRIVATE, COPIES = 6, 3
 PUBLIC, CROWD = fields(20, seed=1).float(), fields(30, seed=2).float()
 
 
-def challenge(folder: Path, scheme: Scheme, seed: int = 0) -> EncodingAudit:
+def challenge(folder: Path, scheme: Scheme, seed: int = 0) -> EncodingPlan:
     private = Batch(fields(PRIVATE, seed=3).float(), torch.arange(PRIVATE) % 3)
     public = PUBLIC if scheme.public_per_encoding else None
     keys = SeededKeys(seeded(seed, "challenge"))
     source, secret = folder / "published", folder / "kept"
     make_challenge(source, secret, scheme, private, classes=3, copies=COPIES, keys=keys, public=public)
-    return EncodingAudit(str(source), secret=str(secret))
+    return EncodingPlan(str(source), secret=str(secret))
 
 
-def with_decoys(audit: EncodingAudit, folder: Path, count: int = len(CROWD)) -> EncodingAudit:
+def with_decoys(audit: EncodingPlan, folder: Path, count: int = len(CROWD)) -> EncodingPlan:
     np.savez(folder / "decoys.npz", images=CROWD[:count].numpy())
     return replace(audit, decoys=str(folder / "decoys.npz"))
 
 
-def prepare(audit: EncodingAudit) -> list[Case]:
+def prepare(audit: EncodingPlan) -> list[Case]:
     return list(prepare_encodings(audit).cases)
 
 
@@ -71,7 +71,7 @@ def test_without_decoys_embedded_photographs_are_the_crowd_but_none_that_is_priv
     private = Batch(Photos()(None).test.inputs[:PRIVATE], torch.arange(PRIVATE) % 3)
     source, secret, keys = tmp_path / "published", tmp_path / "kept", SeededKeys(seeded(0, "challenge"))
     make_challenge(source, secret, InsideDataset(2), private, classes=3, copies=COPIES, keys=keys)
-    real, null = prepare(EncodingAudit(str(source), secret=str(secret)))
+    real, null = prepare(EncodingPlan(str(source), secret=str(secret)))
     assert real.distractors is not None
     assert len(real.distractors) == 99 + PRIVATE
     assert float(ImageSpace.of(private.inputs).distance(real.distractors, private.inputs).min()) > 1e-6

@@ -134,25 +134,29 @@ def small_model():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_recorded_round_of_rows_is_read_back_inverted_and_scored(tmp_path: Path, capsys):
+@pytest.mark.parametrize(("count", "suited"), [(1, "linear_layer"), (2, "quasi_newton:tv_weight=0")])
+def test_a_recorded_round_of_rows_is_read_back_and_inverted_by_what_suits_it(tmp_path: Path, capsys, count, suited):
     data, module = Diabetes()(), small_model()
-    private = data.test[slice(0, 1)]
+    private = data.test[slice(0, count)]
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     torch.nn.functional.cross_entropy(module(private.inputs), private.labels).backward()
     update = {name: parameter.grad for name, parameter in module.named_parameters()}
     round_file, truth = tmp_path / "round.safetensors", tmp_path / "truth.npz"
-    leakgauge.write_round(round_file, leakgauge.RecordedRound(before, update, data.space, num_examples=1))
+    leakgauge.write_round(round_file, leakgauge.RecordedRound(before, update, data.space, num_examples=count))
     np.savez(truth, rows=private.inputs.numpy(), labels=private.labels.numpy())
     assert leakgauge.read_round(round_file).space == data.space
-    options = ["--attack", "linear_layer", "--truth", str(truth), "--out", str(tmp_path / "out"), "--json"]
+    options = ["--truth", str(truth), "--out", str(tmp_path / "out"), "--json"]
     with pytest.raises(SystemExit) as ended:
         main(["invert", str(round_file), "--model", f"{__name__}:small_model", *options])
     assert not ended.value.code
     (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["attack"] == suited
     assert row["metrics"]["cells_right"]["mean"] == 1
-    header, line = (tmp_path / "out" / "rows.csv").read_text().splitlines()
+    header, *lines = (tmp_path / "out" / "rows.csv").read_text().splitlines()
     assert header.split(",") == [column.name for column in data.space.columns]
-    assert line.split(",") == [text for _, text in data.space.render(private.inputs[0])]
+    assert len(lines) == count
+    if count == 1:
+        assert lines[0].split(",") == [text for _, text in data.space.render(private.inputs[0])]
 
 
 def test_every_attack_either_applies_to_rows_or_says_why_not():

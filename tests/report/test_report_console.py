@@ -9,6 +9,7 @@ from test_report_examples import audit, audit_of, null_of, record
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
 from leakgauge.report.console import audit_table
+from leakgauge.space import Continuous, TableSpace
 from leakgauge.types import Outcome
 
 NOISE = "clipping:max_norm=1+gaussian_noise:std=0.01"
@@ -42,6 +43,13 @@ def test_what_was_not_measured_is_said_and_is_no_number() -> None:
     assert text.split().count("measured") == 5
     assert "nan" not in text
     assert [word for word in text.split() if word[0].isdigit()] == ["3.2"]
+
+
+def test_where_no_attack_on_rows_could_run_the_table_has_no_columns_for_images() -> None:
+    space = TableSpace((Continuous("age", 0, 120),))
+    refused = record(hits=None, scores={}, outcome=Outcome.NOT_APPLICABLE, reason="of images", space=space)
+    assert "cells" in printed(audit_of([refused]))
+    assert "PSNR" not in printed(audit_of([refused]))
 
 
 def test_attacks_that_could_not_run_are_below_the_table_and_not_in_it() -> None:

@@ -50,6 +50,9 @@ NOISE = "clipping:max_norm=1+gaussian_noise:std=0.01"
             "This update gave away 8 of 8 private images. Pruning was not judged.",
         ),
         ({"none": CLEAN, "pruning": CLEAN}, "No leak was found, undefended or defended."),
+        ({"as recorded": LEAKS}, "This recorded update gave away 8 of 8 private images."),
+        ({"as recorded": PARTLY}, "This recorded update gave away part of its data: 3 of 8 private images."),
+        ({"as recorded": CLEAN}, "No leak was found in this recorded update."),
         (
             {"none": CLEAN, "pruning": UNKNOWN},
             "No leak was found in the undefended update. Pruning was not judged.",

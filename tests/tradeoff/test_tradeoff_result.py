@@ -87,7 +87,7 @@ def test_the_sentence_names_the_cheapest_and_its_cost() -> None:
         "The cheapest defence that keeps identification at 0.1 or less is Pruning (keep 0.01): "
         "85.0 % accuracy (−5.0 points) and 1.25 times the time per step."
     )
-    assert "0 of 8 images were identified, 95 % interval 0–32 %" in remarks(result)[0]
+    assert "0 of 8 examples were identified, 95 % interval 0–32 %" in remarks(result)[0]
 
 
 def test_the_sentence_says_that_none_will_do_and_which_comes_nearest() -> None:
@@ -151,7 +151,7 @@ def test_the_unaware_attacker_shows_the_false_comfort() -> None:
     pruned = result["pruning:keep=0.1"]
     assert result.false_comfort(pruned, UNAWARE) == pytest.approx(0.5)
     assert result.false_comfort(pruned, REAL) is None
-    assert any("false comfort: Pruning (keep 0.1) (50 % of the images)" in remark for remark in remarks(result))
+    assert any("false comfort: Pruning (keep 0.1) (50 % of the examples)" in remark for remark in remarks(result))
     assert not [remark for remark in remarks(result) if "stronger attacks" in remark]
 
 
@@ -161,7 +161,7 @@ def test_what_ignorance_finds_counts_because_knowledge_could_have_found_it() -> 
     assert worst is not None
     assert worst[0] == UNAWARE
     assert result.within(result.rows[0]) is False
-    assert any("stronger attacks than theirs" in one and "(25 % of the images)" in one for one in remarks(result))
+    assert any("stronger attacks than theirs" in one and "(25 % of the examples)" in one for one in remarks(result))
     assert not [remark for remark in remarks(result) if "comfort" in remark]
 
 

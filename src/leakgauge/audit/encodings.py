@@ -34,7 +34,7 @@ _FILES = ("source", "public", "auxiliary", "secret", "decoys")
 
 
 @dataclass(frozen=True)
-class EncodingAudit:
+class EncodingPlan:
     """What to attack, what to tell the attacker, and the ``secret`` of the challenge if scores are wanted.
 
     Without ``decoys`` what came back is told from the auxiliary or the public images, or from embedded photographs.
@@ -71,33 +71,33 @@ class EncodingAudit:
         return " ".join(["leakgauge instahide attack", Path(self.source).name, *words, *only])
 
 
-def prepare_encodings(audit: EncodingAudit) -> PreparedAudit:
+def prepare_encodings(plan: EncodingPlan) -> PreparedAudit:
     """Read and check what was published and the secret; nothing is attacked yet."""
-    attack: EncodingAttack = build(ENCODING_ATTACKS, audit.attack_name, kind="attack on encodings")
-    seen = _observe(audit)
+    attack: EncodingAttack = build(ENCODING_ATTACKS, plan.attack_name, kind="attack on encodings")
+    seen = _observe(plan)
     if attack.by_encoding and (seen.public is None or seen.k == seen.private_per_encoding):
         raise InvalidCase("There are no public images to name in these encodings; use the attack `clustering`.")
     case = Case(
         round=0,
         defence=_defence(seen),
-        attack_name=audit.attack_name,
+        attack_name=plan.attack_name,
         attack=attack,
         null=False,
         source=PublishedEncodings(seen),
         truth=None,
         distractors=None,
         ledger=ledger_of(seen, attack),
-        seed=audit.seed,
+        seed=plan.seed,
     )
     cases = [case]
-    if audit.secret is not None:
-        private, secret = read_secret(Path(audit.secret), seen.encoded)
-        crowd = read_images(Path(audit.decoys)) if audit.decoys else _crowd(seen, private.inputs, audit.seed)
-        pool = read_published(Path(audit.source), build(SCHEMES, audit.scheme, kind="scheme")).public
+    if plan.secret is not None:
+        private, secret = read_secret(Path(plan.secret), seen.encoded)
+        crowd = read_images(Path(plan.decoys)) if plan.decoys else _crowd(seen, private.inputs, plan.seed)
+        pool = read_published(Path(plan.source), build(SCHEMES, plan.scheme, kind="scheme")).public
         cases = _cases_with_truth(case, attack, seen, private, secret, crowd, pool)
     metrics = standard_metrics() | (build_metrics([PublicFound.name]) if attack.by_encoding else {})
-    files = {name: _file(getattr(audit, name)) for name in _FILES}
-    description: dict[str, Any] = asdict(audit) | files | {"command": audit.command, "version": VERSION}
+    files = {name: _file(getattr(plan, name)) for name in _FILES}
+    description: dict[str, Any] = asdict(plan) | files | {"command": plan.command, "version": VERSION}
     return PreparedAudit(cases, metrics, description)
 
 
@@ -141,11 +141,11 @@ def _mix_alike(decoys: Tensor, mixing: Mixing, own: int) -> Tensor:
     return Mixing(shares[number % len(shares)], together).mix(decoys)
 
 
-def _observe(audit: EncodingAudit) -> EncodingObservation:
+def _observe(plan: EncodingPlan) -> EncodingObservation:
     """What the attacker sees and is told; nothing of the secret."""
-    seen = read_published(Path(audit.source), build(SCHEMES, audit.scheme, kind="scheme"))
-    private, class_counts = audit.private, audit.class_counts
-    if audit.labels_only:
+    seen = read_published(Path(plan.source), build(SCHEMES, plan.scheme, kind="scheme"))
+    private, class_counts = plan.private, plan.class_counts
+    if plan.labels_only:
         if private is not None or class_counts is not None:
             raise InvalidCase("--labels-only tells the attacker no number; leave out --private and --class-counts.")
         seen = replace(seen, num_private=None)
@@ -156,10 +156,10 @@ def _observe(audit: EncodingAudit) -> EncodingObservation:
         if private not in (None, int(counts.sum())):
             raise InvalidCase(f"--class-counts sum to {int(counts.sum())}, not to --private {private}; correct one.")
         seen = replace(seen, class_counts=counts, num_private=int(counts.sum()))
-    if audit.public is not None:
-        seen = replace(seen, public=_of_size(audit.public, seen, "--public"))
-    if audit.auxiliary is not None:
-        return replace(seen, auxiliary=_of_size(audit.auxiliary, seen, "--auxiliary"))
+    if plan.public is not None:
+        seen = replace(seen, public=_of_size(plan.public, seen, "--public"))
+    if plan.auxiliary is not None:
+        return replace(seen, auxiliary=_of_size(plan.auxiliary, seen, "--auxiliary"))
     return replace(seen, auxiliary=seen.public)  # who has public images has images of some kind
 
 

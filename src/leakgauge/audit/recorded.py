@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.budget import with_budget
 from leakgauge.audit.case import Case
 from leakgauge.audit.execute import PreparedAudit
+from leakgauge.audit.result import RECORDED
 from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
 from leakgauge.catalogue import ATTACKS, LOCAL_UPDATES, Shelf, label_metrics, standard_metrics
 from leakgauge.config import build, build_budget, build_defence
@@ -30,7 +31,7 @@ from leakgauge.space import ImageSpace
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 
-DEFAULT_ATTACK, DEFAULT_LABEL_ATTACK = "quasi_newton", "best_labels"
+DEFAULT_LABEL_ATTACK = "best_labels"
 
 _CROWD = 99
 _UNRELATED = 64
@@ -43,11 +44,12 @@ class RecordedPlan:
 
     With ``labels_only`` the attacks restore labels and nothing else: no attack sees those that a round holds, and what
     comes back is scored against them. ``batch_size`` is how many examples an update covers, where its file is silent.
+    ``attacks`` left out are the one that suits the first round.
     """
 
     files: tuple[str, ...]
     model: str
-    attacks: tuple[str, ...] = (DEFAULT_ATTACK,)
+    attacks: tuple[str, ...] | None = None
     labels_only: bool = False
     batch_size: int | None = None
     truths: tuple[str, ...] = ()
@@ -64,10 +66,10 @@ class RecordedPlan:
                 "give --truth once for each round, in the same order."
             )
 
-    def named_attacks(self) -> dict[str, Attack]:
+    def named_attacks(self, names: Sequence[str]) -> dict[str, Attack]:
         shelf, kind = (label_attacks(), "label method") if self.labels_only else (ATTACKS, "attack")
         work = build_budget(self.budget, self.steps, self.seconds)
-        attacks: dict[str, Attack] = {text: build(shelf, text, kind=kind) for text in self.attacks}
+        attacks: dict[str, Attack] = {text: build(shelf, text, kind=kind) for text in names}
         return attacks if work is None else {text: with_budget(attack, work) for text, attack in attacks.items()}
 
 
@@ -78,19 +80,27 @@ def label_attacks() -> Shelf:
 
 def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
     """Read and check the rounds, the model and the truths; nothing is attacked yet."""
-    attacks = plan.named_attacks()
-    cases = [case for number in range(len(plan.files)) for case in _cases(plan, number, attacks)]
+    rounds = [read_round(Path(file)) for file in plan.files]
+    attacks = plan.named_attacks(plan.attacks or (_default_attack(plan, rounds[0]),))
+    cases = [case for number, recorded in enumerate(rounds) for case in _cases(plan, number, recorded, attacks)]
     # Attack by attack, as an audit runs them.
     cases.sort(key=lambda case: list(attacks).index(case.attack_name))
     metrics = label_metrics() if plan.labels_only else standard_metrics(plan.weights)
-    return PreparedAudit(cases, metrics, asdict(plan) | {"version": VERSION})
+    return PreparedAudit(cases, metrics, asdict(plan) | {"attacks": list(attacks), "version": VERSION})
 
 
-def _cases(plan: RecordedPlan, number: int, attacks: Mapping[str, Attack]) -> Iterator[Case]:
-    file = plan.files[number]
-    recorded = read_round(Path(file))
+def _default_attack(plan: RecordedPlan, recorded: RecordedRound) -> str:
     if plan.labels_only:
-        recorded = _state_size(recorded, plan.batch_size, file)
+        return DEFAULT_LABEL_ATTACK
+    if isinstance(recorded.space, ImageSpace):
+        return "quasi_newton"
+    # One row is solved for; several are matched, without a prior that is made for images.
+    return "linear_layer" if _stated_size(recorded) == 1 else "quasi_newton:tv_weight=0"
+
+
+def _cases(plan: RecordedPlan, number: int, recorded: RecordedRound, attacks: Mapping[str, Attack]) -> Iterator[Case]:
+    if plan.labels_only:
+        recorded = _state_size(recorded, plan.batch_size, plan.files[number])
     opened = OpenRound.of(recorded, import_factory(plan.model))
     truth = opened.truth(Path(plan.truths[number])) if plan.truths else None
     for name, attack in attacks.items():
@@ -162,7 +172,7 @@ class OpenRound:
         client = self.observation.learner.in_mode(self.recorded.mode)
         return Case(
             round=number,
-            defence="as recorded",
+            defence=RECORDED,
             attack_name=name,
             attack=attack,
             null=False,
@@ -215,9 +225,7 @@ class OpenRound:
 def _state_size(recorded: RecordedRound, batch_size: int | None, file: str) -> RecordedRound:
     if batch_size is not None and batch_size < 1:
         raise InvalidCase(f"An update covers at least one example, got --batch-size {batch_size}; correct it.")
-    stated = recorded.num_examples
-    if stated is None and recorded.labels is not None:
-        stated = len(recorded.labels)
+    stated = _stated_size(recorded)
     if stated is None and batch_size is None:
         raise InvalidCase(f"{file} does not say how many examples its update covers; give --batch-size.")
     if stated is not None and batch_size not in (None, stated):
@@ -225,3 +233,10 @@ def _state_size(recorded: RecordedRound, batch_size: int | None, file: str) -> R
             f"{file} says that its update covers {stated} examples, not {batch_size}; leave out --batch-size."
         )
     return replace(recorded, num_examples=stated or batch_size)
+
+
+def _stated_size(recorded: RecordedRound) -> int | None:
+    """How many examples the file says that its update covers."""
+    if recorded.num_examples is None and recorded.labels is not None:
+        return len(recorded.labels)
+    return recorded.num_examples

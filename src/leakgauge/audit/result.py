@@ -23,6 +23,9 @@ from leakgauge.version import VERSION
 UNDEFENDED = "none"
 """The name of the absence of a defence."""
 
+RECORDED = "as recorded"
+"""What stands in place of a defence where an update was recorded elsewhere, with whatever its client did."""
+
 
 @dataclass(frozen=True)
 class Measurement:

@@ -45,13 +45,13 @@ def attack(
 ) -> None:
     """Audit published encodings: recover private images from them, and show them beside what was published."""
     options = locals() | {"attack": by}
-    from leakgauge.audit.encodings import EncodingAudit, prepare_encodings
+    from leakgauge.audit.encodings import EncodingPlan, prepare_encodings
     from leakgauge.audit.execute import execute
     from leakgauge.audit.store import check_reachable
     from leakgauge.report.progress import case_progress
 
     check_reachable(out)
-    prepared = prepare_encodings(EncodingAudit(**options_for(EncodingAudit, options)))
+    prepared = prepare_encodings(EncodingPlan(**options_for(EncodingPlan, options)))
     with case_progress(stderr(), prepared.cases) as progress_of:
         result = execute(prepared, out, progress_of)
     _write_files(result, out)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def invert(
     file: Annotated[Path, typer.Argument(help="A recorded round, as .safetensors.")],
     model: Annotated[str, typer.Option(help="package.module:factory of the model the update belongs to.")],
-    attack: Annotated[str, typer.Option(help="The attack to run.")] = "quasi_newton",
+    attack: Annotated[str | None, typer.Option(help="The attack to run; else one that suits the inputs.")] = None,
     budget: BudgetOption = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
     seconds: SecondsOption = None,
@@ -48,7 +48,7 @@ def invert(
     from leakgauge.space import TableSpace
 
     limits = limits_of(fail_above)
-    result = _attack(options, [file], [attack], [] if truth is None else [truth], out, limits)
+    result = _attack(options, [file], [attack] if attack else None, [] if truth is None else [truth], out, limits)
     for row in result.rows:
         for record in row.records:
             if isinstance(record.space, TableSpace):
@@ -73,19 +73,18 @@ def labels(
 ) -> None:
     """Restore the labels of recorded updates: which classes a client trained on, and how often."""
     options = locals()
-    from leakgauge.audit.recorded import DEFAULT_LABEL_ATTACK
     from leakgauge.report.console import label_tables
 
     limits = limits_of(fail_above)
     options |= {"labels_only": True}
-    result = _attack(options, files, method or [DEFAULT_LABEL_ATTACK], truth or [], out, limits)
+    result = _attack(options, files, method, truth or [], out, limits)
     finish(result, out, limits, as_json, "labels", label_tables)
 
 
 def _attack(
     options: dict[str, Any],
     files: Sequence[Path],
-    attacks: Sequence[str],
+    attacks: Sequence[str] | None,
     truths: Sequence[Path],
     out: Path | None,
     limits: dict[str, float],
@@ -98,7 +97,8 @@ def _attack(
 
     if out is not None:
         check_reachable(out)
-    several = {"files": tuple(map(str, files)), "attacks": tuple(attacks), "truths": tuple(map(str, truths))}
+    several = {"files": tuple(map(str, files)), "truths": tuple(map(str, truths))}
+    several |= {"attacks": tuple(attacks)} if attacks else {}
     prepared = prepare_recorded(RecordedPlan(**options_for(RecordedPlan, options | several)))
     check_limits(limits, prepared)
     with case_progress(stderr(), prepared.cases) as watch:

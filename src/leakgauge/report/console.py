@@ -35,6 +35,7 @@ from leakgauge.report.words import (
     space_of,
     standing,
 )
+from leakgauge.space import InputSpace
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
 
 _DIGITS = 2  # of a score, as many as a narrow table has room for
@@ -51,7 +52,8 @@ def audit_table(result: AuditResult) -> Table:
     rows = list(filter(has_run, result.rows))
     of_labels = any(map(label_recall, rows))
     of_inputs = not (of_labels and all(map(labels_only, rows)))
-    columns = [*(_input_columns(rows) if of_inputs else ()), *((_LABELS,) if of_labels else ()), _TIME]
+    inputs = _input_columns(rows, space_of(result.rows)) if of_inputs else ()
+    columns = [*inputs, *((_LABELS,) if of_labels else ()), _TIME]
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 1, 0), caption_justify="left")
     grid.add_column("defence", overflow="fold", min_width=14)
     grid.add_column("attack", overflow="fold", min_width=9)
@@ -188,12 +190,11 @@ class _Column(NamedTuple):
     justify: Literal["left", "right"] = "right"
 
 
-def _input_columns(rows: Sequence[Finding]) -> Iterator[_Column]:
+def _input_columns(rows: Sequence[Finding], space: InputSpace) -> Iterator[_Column]:
     """The metrics of inputs that were scored, or else could be, and the worst example by the first that is graded."""
     found = {name for row in rows for name in row.measurements}
     described = [describe_metric(name) for name, metric in METRICS.items() if metric.standard and metric.heading]
     of_inputs = [metric for metric in described if metric.serves is not Kind.LABELS]
-    space = space_of(rows)
     shown = [metric for metric in of_inputs if (metric.name in found if found else metric.serves.fits(space))]
     for metric in shown:
         side: Literal["left", "right"] = "left" if metric.binary else "right"

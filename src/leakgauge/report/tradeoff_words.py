@@ -46,12 +46,12 @@ def remarks(result: Tradeoff) -> list[str]:
             said.append(f"Could not be chosen, because its accuracy or leakage was not measured: {names}.")
     defended = [row for row in result.rows if row.defence != UNDEFENDED]
     gaps = {humanise(row.defence): _comforts(result, row) for row in defended}
-    if comforted := [f"{name} ({_images(max(found))})" for name, found in gaps.items() if max(found, default=0) > 0]:
+    if comforted := [f"{name} ({_examples(max(found))})" for name, found in gaps.items() if max(found, default=0) > 0]:
         said.append(
-            "An attacker who does not know the defence would have identified fewer images, which is false comfort: "
+            "An attacker who does not know the defence would have identified fewer examples, which is false comfort: "
             f"{join(comforted)}."
         )
-    if beaten := [f"{name} ({_images(-min(found))})" for name, found in gaps.items() if min(found, default=0) < 0]:
+    if beaten := [f"{name} ({_examples(-min(found))})" for name, found in gaps.items() if min(found, default=0) < 0]:
         said.append(
             "The attacker who does not know the defence identified more than those who do, so there are stronger "
             f"attacks than theirs, and its result counts: {join(beaten)}."
@@ -78,18 +78,18 @@ def _ordered(result: Tradeoff, order: Order) -> str | None:
         if not reversed_:
             return (
                 f"Leakage rises nowhere along {names} by more than the 95 % interval of the difference on the same "
-                f"images; in {len(apart)} of {total} comparisons it falls by more."
+                f"examples; in {len(apart)} of {total} comparisons it falls by more."
             )
         return (
             f"Leakage should not rise along {names}, but does by more than the 95 % interval of the difference on the "
-            f"same images for {join(reversed_)}: there the attack on the second is the stronger one at this budget."
+            f"same examples for {join(reversed_)}: there the attack on the second is the stronger one at this budget."
         )
     if len(apart) == total:
         return f"{names} holds beyond the 95 % intervals, under every attacker who knows the defence."
     reasons = [f"It holds beyond the 95 % interval of the difference in {len(apart)} of {total} comparisons."]
     if overlap:
         reasons.append(
-            "The difference is within its interval, because the images are few or the attacks too weak, for "
+            "The difference is within its interval, because the examples are few or the attacks too weak, for "
             f"{join(overlap)}."
         )
     if at_nulls:
@@ -154,7 +154,7 @@ def _limit(result: Tradeoff, name: str) -> str:
 def _score(measurement: Measurement) -> str:
     metric = measurement.metric
     if metric.binary:
-        return f"{show_hits(measurement.attack)} images were {metric.title.lower()}"
+        return f"{show_hits(measurement.attack)} examples were {metric.title.lower()}"
     return f"{metric.title} was {show_score(measurement, measurement.attack.mean)}"
 
 
@@ -170,5 +170,5 @@ def _comforts(result: Tradeoff, row: TradeoffRow) -> list[float]:
     return [comfort for comfort in found if comfort is not None]
 
 
-def _images(share: float) -> str:
-    return f"{100 * share:.0f} % of the images"
+def _examples(share: float) -> str:
+    return f"{100 * share:.0f} % of the examples"

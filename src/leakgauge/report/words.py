@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, Measurement
+from leakgauge.audit.result import RECORDED, UNDEFENDED, AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.config import split_chain
 from leakgauge.metrics import Identification, Kind, LabelRecall, PublicFound, Summary
@@ -48,7 +48,9 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     bare = next((row for row in everyone if row.defence == UNDEFENDED), None)
     defended = [row for row in everyone if row.defence != UNDEFENDED]
     leak = f"{noun(everyone)} leak" if any_labels_leak(result) else "leak"
-    if bare is None or bare.verdict is Verdict.NOT_JUDGED:
+    if all(row.defence == RECORDED for row in everyone):
+        sentences = [_of_recorded(row, leak) for row in everyone]
+    elif bare is None or bare.verdict is Verdict.NOT_JUDGED:
         sentences = _without_comparison(defended, names, leak, audited=bare is not None)
     elif bare.verdict.leaks:
         sentences = _of_a_leak(bare, defended, names)
@@ -57,7 +59,8 @@ def headline(result: AuditResult) -> tuple[str, ...]:
     if unjudged := [row for row in defended if row.verdict is Verdict.NOT_JUDGED]:
         sentences.append(f"{capitalise(names(unjudged))} {'was' if len(unjudged) == 1 else 'were'} not judged.")
     if by_chance := [row for row in everyone if row.verdict is Verdict.NO_LEAK_FOUND and count_identified(row)]:
-        shares = join([f"{show_identified(row)} with {called[row.defence]}" for row in by_chance])
+        whose = {row.defence: "" if row.defence == RECORDED else f" with {called[row.defence]}" for row in by_chance}
+        shares = join([f"{show_identified(row)}{whose[row.defence]}" for row in by_chance])
         sentences.append(f"Still picked out, but no more often than chance or the null explains: {shares}.")
     servers = dict.fromkeys(row.malicious_server for row in everyone if row.verdict.leaks)
     if dishonest := [server for server in servers if server is not None]:
@@ -187,6 +190,12 @@ def _of_encodings(rows: Sequence[Finding]) -> list[str]:
             null = f" (null {100 * named.null.mean:.0f} %)" if named.null.count else ""
             sentences.append(f"The attack named {100 * named.attack.mean:.0f} % of the public images in them{null}.")
     return sentences
+
+
+def _of_recorded(row: Finding, leak: str) -> str:
+    part = "part of its data: " if row.verdict is Verdict.LEAKS_PARTLY else ""
+    gave = f"This recorded update gave away {part}{show_private(row)}."
+    return gave if row.verdict.leaks else f"No {leak} was found in this recorded update."
 
 
 def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list[str]:
