@@ -68,7 +68,7 @@ def test_without_json_the_table_is_on_stdout_and_the_messages_are_on_stderr(
 ) -> None:
     answer = command("audit", *small, "--out", tmp_path / "out", "--fail-above", "psnr=100")
     assert answer.code == 1
-    for word in ("none", "1/1", "dB", "index.html"):
+    for word in ("No defence", "1/1", "dB", "index.html"):
         assert word in answer.out
     assert "limit exceeded" in answer.err
     assert answer.err.count("\n") == 1

@@ -19,7 +19,7 @@ from leakgauge.cli.options import limits_of
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import Comparison, Kind, Metric
 from leakgauge.report.audit_page import render_audit
-from leakgauge.report.console import audit_table
+from leakgauge.report.audit_table import audit_table
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.report.audit_page import render_audit
+from leakgauge.report.audit_table import audit_table
 from leakgauge.report.charts import MOST_CLASSES, chart, figures
-from leakgauge.report.console import audit_table, label_tables
+from leakgauge.report.console import label_tables
 from leakgauge.report.words import headline
 
 ALL, NONE = (4, 0, 3, 1), (0, 8, 0, 0)

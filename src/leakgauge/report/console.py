@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -14,63 +12,19 @@ from rich.text import Text
 
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult, Finding, Measurement
-from leakgauge.audit.verdict import Verdict
-from leakgauge.catalogue import METRICS, describe_metric, label_metrics
-from leakgauge.config import split_chain
-from leakgauge.metrics import Identification, Kind, LabelRecall, Metric, Summary
+from leakgauge.catalogue import label_metrics
+from leakgauge.metrics import Identification, Metric, Summary
+from leakgauge.report.audit_table import DIGITS, audit_table, not_measured
 from leakgauge.report.charts import MOST_CLASSES, choose_classes, label_share, round_name
 from leakgauge.report.rows import RowTable, row_tables
 from leakgauge.report.words import (
     NOT_MEASURED,
     assumptions,
-    count_restored,
-    has_run,
     humanise,
-    label_recall,
-    labels_only,
-    list_unrun,
     percent,
     show_hits,
-    show_restored,
-    space_of,
-    standing,
 )
-from leakgauge.space import InputSpace
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
-
-_DIGITS = 2  # of a score, as many as a narrow table has room for
-_COLOURS = {
-    Verdict.LEAKS: "bold red",
-    Verdict.LEAKS_PARTLY: "bold yellow",
-    Verdict.NO_LEAK_FOUND: "bold green",
-    Verdict.NOT_JUDGED: "dim",
-}
-
-
-def audit_table(result: AuditResult) -> Table:
-    """The rows side by side, each number above its null; made for a console of 100 columns."""
-    rows = list(filter(has_run, result.rows))
-    of_labels = any(map(label_recall, rows))
-    of_inputs = not (of_labels and all(map(labels_only, rows)))
-    inputs = _input_columns(rows, space_of(result.rows)) if of_inputs else ()
-    columns = [*inputs, *((_LABELS,) if of_labels else ()), _TIME]
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 1, 0), caption_justify="left")
-    grid.add_column("defence", overflow="fold", min_width=14)
-    grid.add_column("attack", overflow="fold", min_width=9)
-    grid.add_column("verdict", min_width=7)
-    for column in columns:
-        grid.add_column(column.name, justify=column.justify, min_width=column.width)
-    for row in rows:
-        words, verdict = standing(row)
-        grid.add_row(
-            Text(_broken(row.defence)),
-            Text(_broken(row.attack)),
-            Text("\n".join(words.rsplit(" ", 1)), _COLOURS[verdict]),
-            *(column.cell(row) for column in columns),
-        )
-    if unable := list_unrun(result):
-        grid.caption = Text("\n".join(unable), "dim")
-    return grid
 
 
 def audit_tables(result: AuditResult) -> RenderableType:
@@ -183,66 +137,10 @@ def _round_score(metric: Metric, record: Record, null: Record | None) -> Text:
     return text
 
 
-class _Column(NamedTuple):
-    name: str
-    width: int
-    cell: Callable[[Finding], Text]
-    justify: Literal["left", "right"] = "right"
-
-
-def _input_columns(rows: Sequence[Finding], space: InputSpace) -> Iterator[_Column]:
-    """The metrics of inputs that were scored, or else could be, and the worst example by the first that is graded."""
-    found = {name for row in rows for name in row.measurements}
-    described = [describe_metric(name) for name, metric in METRICS.items() if metric.standard and metric.heading]
-    of_inputs = [metric for metric in described if metric.serves is not Kind.LABELS]
-    shown = [metric for metric in of_inputs if (metric.name in found if found else metric.serves.fits(space))]
-    for metric in shown:
-        side: Literal["left", "right"] = "left" if metric.binary else "right"
-        yield _Column(metric.heading, 10 if metric.binary else 8, partial(_score, metric), side)
-    if (graded := next((metric for metric in shown if not metric.binary), None)) is not None:
-        yield _Column(f"worst\n{graded.heading}", 7, partial(_worst, graded))
-
-
-def _score(metric: Metric, row: Finding) -> Text:
-    """The mean above its null; of examples that are counted, their number above its interval."""
-    if (measurement := row.measured(metric.name)) is None:
-        return _not_measured()
-    seen, null = measurement.attack, measurement.null
-    if metric.binary:
-        return Text(show_hits(seen).replace(" of ", "/")).append(f"\n{percent(seen.low, seen.high)}", "dim")
-    text = Text(metric.show(seen.mean, digits=_DIGITS))
-    shown = metric.show(null.mean, digits=_DIGITS).removesuffix(f" {metric.unit}")
-    return text.append(f"\nnull {shown}", "dim") if null.count else text
-
-
-def _worst(metric: Metric, row: Finding) -> Text:
-    found = row.measured(metric.name)
-    return _not_measured() if found is None else Text(metric.show(found.attack.worst, digits=_DIGITS))
-
-
-def _broken(specification: str) -> str:
-    """Over several lines, so that no word is cut: each part of a chain, and the settings of each part."""
-    return "\n+".join(split_chain(specification)).replace(":", ":\n  ")
-
-
-def _labels(row: Finding) -> Text:
-    if label_recall(row) is None:
-        return Text("given", "dim") if row.labels_given else _not_measured()
-    return Text(show_restored(row).replace(" of ", "/")).append(f"\nguess {count_restored(row, guess=True):.1f}", "dim")
-
-
-def _seconds(row: Finding) -> Text:
-    return Text(f"{row.seconds:.0f} s" if row.seconds >= 10 else f"{row.seconds:.1f} s")
-
-
-def _not_measured() -> Text:
-    return Text(NOT_MEASURED.replace(" ", "\n"), "dim")
-
-
 def _accuracy(row: TradeoffRow) -> Text:
     if row.accuracy is None:
         diverged = row.utility is not None and row.utility.diverged
-        return Text("diverged", "dim") if diverged else _not_measured()
+        return Text("diverged", "dim") if diverged else not_measured()
     return Text(f"{100 * row.accuracy.mean:.1f} %\n").append(percent(row.accuracy.low, row.accuracy.high), "dim")
 
 
@@ -252,7 +150,7 @@ def _leakage(cell: Cell | None) -> Text:
     identified, likeness = (found.get(name) for name in (Identification.name, graded))
     shown = [measurement for measurement in (identified, likeness) if measurement is not None]
     if not any(measurement.measured for measurement in shown):
-        return _not_measured()
+        return not_measured()
     text = Text("\n".join(_mean(measurement, measurement.attack) for measurement in shown))
     for measurement in shown:
         if measurement.measured and measurement.null.count:
@@ -264,8 +162,4 @@ def _mean(measurement: Measurement, summary: Summary) -> str:
     if not summary.count:
         return NOT_MEASURED
     metric = measurement.metric
-    return show_hits(summary).replace(" of ", "/") if metric.binary else metric.show(summary.mean, digits=_DIGITS)
-
-
-_LABELS = _Column(LabelRecall.heading, 9, _labels)
-_TIME = _Column("time", 5, _seconds)
+    return show_hits(summary).replace(" of ", "/") if metric.binary else metric.show(summary.mean, digits=DIGITS)

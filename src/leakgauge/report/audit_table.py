@@ -1,0 +1,199 @@
+"""The rows of an audit on a console of 80 columns: a heading for each defence, a line for each attack on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from leakgauge.audit.result import AuditResult, Finding
+from leakgauge.audit.verdict import Verdict
+from leakgauge.catalogue import METRICS, describe_metric
+from leakgauge.metrics import Kind, LabelRecall, Metric
+from leakgauge.report.words import (
+    NOT_MEASURED,
+    count_restored,
+    has_run,
+    humanise,
+    label_recall,
+    labels_only,
+    list_unrun,
+    percent,
+    show_hits,
+    show_restored,
+    space_of,
+    standing,
+)
+from leakgauge.space import InputSpace
+
+WIDTH = 80
+"""What the table is made for; of a wider console the rest stays empty."""
+
+DIGITS = 2
+"""Of a score, as many as a narrow table has room for."""
+
+COLOURS = {
+    Verdict.LEAKS: "bold red",
+    Verdict.LEAKS_PARTLY: "bold yellow",
+    Verdict.NO_LEAK_FOUND: "bold green",
+    Verdict.NOT_JUDGED: "dim",
+}
+
+_GAP, _INDENT = 2, 2
+_NARROWEST = 13
+"""Of the names: "no leak found" stands below each of them."""
+
+_MOST_LINES = 3
+"""A name that would need more is shortened, and told in full below the table."""
+
+
+def audit_table(result: AuditResult) -> RenderableType:
+    """Each number above its null, and each attack's verdict below its name; nothing is cut."""
+    rows = list(filter(has_run, result.rows))
+    columns = [_Column.of(heading, cell, rows) for heading, cell in _columns(rows, space_of(result.rows))]
+    names = _Names.of([row.attack for row in rows], WIDTH - _INDENT - sum(_GAP + one.width for one in columns))
+    parts: list[RenderableType] = [_heading(columns, names)] if rows else []
+    for defence in dict.fromkeys(row.defence for row in rows):
+        parts.append(Text(f"\n{humanise(defence)}", "bold"))
+        parts += [_line(row, columns, names) for row in rows if row.defence == defence]
+    below = [*names.legend(), *list_unrun(result)]
+    return Group(*parts, *([Text("\n" + "\n".join(below), "dim")] if below else []))
+
+
+def not_measured() -> Text:
+    return Text(NOT_MEASURED.replace(" ", "\n"), "dim")
+
+
+@dataclass(frozen=True)
+class _Column:
+    """One number of each row, as wide as the widest needs."""
+
+    heading: str
+    cell: Callable[[Finding], Text]
+    width: int
+
+    @classmethod
+    def of(cls, heading: str, cell: Callable[[Finding], Text], rows: Iterable[Finding]) -> _Column:
+        texts = [heading, *(cell(row).plain for row in rows)]
+        return cls(heading, cell, max(len(line) for text in texts for line in text.split("\n")))
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Attacks as there is room to call them: broken between words, and numbered where they are too long for that.
+
+    Where the numbers leave no room beside them, names stand above: their ``width`` is then 0.
+    """
+
+    width: int
+    shown: dict[str, str]
+
+    @classmethod
+    def of(cls, attacks: Sequence[str], room: int) -> _Names:
+        beside = room >= _NARROWEST
+        room = room if beside else WIDTH - _INDENT
+        shown = {name: fold(name, room) for name in attacks}
+        long = [name for name in shown if shown[name].count("\n") >= _MOST_LINES]
+        for number, name in enumerate(long, start=1):
+            first = re.split(r"\W", name, maxsplit=1)[0]
+            shown[name] = fold(f"{first} [{number}]", room)
+        widest = max((len(line) for name in shown.values() for line in name.split("\n")), default=0)
+        return cls(max(widest, _NARROWEST) if beside else 0, shown)
+
+    def legend(self) -> list[str]:
+        """What the numbers stand for."""
+        short = [(name, shown) for name, shown in self.shown.items() if name != shown.replace("\n", "")]
+        return [f"{shown[shown.rindex('[') :]} {name}" for name, shown in short]
+
+
+def fold(name: str, width: int) -> str:
+    """Over as many lines as it takes, broken after a sign that separates words.
+
+    >>> fold("quasi_newton_smooth", 14).splitlines()
+    ['quasi_newton_', 'smooth']
+    """
+    lines = [""]
+    for word in re.findall(r"[^_:,+(= ]*[_:,+(= ]?", name):
+        if len(lines[-1]) + len(word) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += word
+        while len(lines[-1]) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return "\n".join(lines)
+
+
+def _heading(columns: Sequence[_Column], names: _Names) -> RenderableType:
+    cells = [Text(column.heading, "bold") for column in columns]
+    total = names.width + sum(column.width + _GAP for column in columns)
+    return _indented(_cells(Text("attack", "bold"), cells, columns, names), Text("─" * total, "dim"))
+
+
+def _line(row: Finding, columns: Sequence[_Column], names: _Names) -> RenderableType:
+    words, verdict = standing(row)
+    name = Text(names.shown[row.attack]).append("\n" if names.width else ": ").append(words, COLOURS[verdict])
+    return _indented(_cells(name, [column.cell(row) for column in columns], columns, names))
+
+
+def _cells(name: Text, cells: Sequence[Text], columns: Sequence[_Column], names: _Names) -> RenderableType:
+    grid = Table(box=None, show_header=False, padding=(0, _GAP, 0, 0), pad_edge=False)
+    if names.width:
+        grid.add_column(width=names.width)
+    for column in columns:
+        grid.add_column(width=column.width, justify="right")
+    grid.add_row(*([name] if names.width else []), *cells)
+    return grid if names.width else Group(name, _indented(grid))
+
+
+def _indented(*parts: RenderableType) -> RenderableType:
+    return Padding(Group(*parts), (0, 0, 0, _INDENT), expand=False)
+
+
+def _columns(rows: Sequence[Finding], space: InputSpace) -> Iterator[tuple[str, Callable[[Finding], Text]]]:
+    of_labels = any(map(label_recall, rows))
+    if not (of_labels and all(map(labels_only, rows))):
+        for metric in _metrics(rows, space):
+            yield metric.heading, partial(_score, metric)
+    if of_labels:
+        yield LabelRecall.heading, _labels
+    yield "time", _seconds
+
+
+def _metrics(rows: Sequence[Finding], space: InputSpace) -> list[Metric]:
+    """The metrics of inputs that were scored, or else those that could be."""
+    described = [describe_metric(name) for name, metric in METRICS.items() if metric.standard and metric.heading]
+    of_inputs = [metric for metric in described if metric.serves is not Kind.LABELS]
+    found = [metric for metric in of_inputs if any(row.measured(metric.name) for row in rows)]
+    return found or [metric for metric in of_inputs if metric.serves.fits(space) and not metric.lacks]
+
+
+def _score(metric: Metric, row: Finding) -> Text:
+    """The mean above its null and the example that leaked most; of what is counted, the number above its interval."""
+    if (measurement := row.measured(metric.name)) is None:
+        return not_measured()
+    seen, null = measurement.attack, measurement.null
+    if metric.binary:
+        return Text(show_hits(seen).replace(" of ", "/")).append(f"\n{percent(seen.low, seen.high)}", "dim")
+
+    def bare(score: float) -> str:
+        return metric.show(score, digits=DIGITS).removesuffix(f" {metric.unit}")
+
+    text = Text(metric.show(seen.mean, digits=DIGITS))
+    if null.count:
+        text.append(f"\nnull {bare(null.mean)}", "dim")
+    return text.append(f"\nworst {bare(seen.worst)}", "dim") if seen.count > 1 else text
+
+
+def _labels(row: Finding) -> Text:
+    if label_recall(row) is None:
+        return Text("given", "dim") if row.labels_given else not_measured()
+    return Text(show_restored(row).replace(" of ", "/")).append(f"\nguess {count_restored(row, guess=True):.1f}", "dim")
+
+
+def _seconds(row: Finding) -> Text:
+    return Text(f"{row.seconds:.0f} s" if row.seconds >= 10 else f"{row.seconds:.1f} s")
