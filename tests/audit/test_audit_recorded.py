@@ -15,7 +15,7 @@ from leakgauge.protocol.recording import RecordedRound, write_round
 
 def test_a_recorded_client_in_train_mode_is_described_and_repeated_in_train_mode(tmp_path, monkeypatch):
     model = build(ConvNet(width=2), (3, 9, 9), 4, seed=0)
-    update = {name: torch.ones_like(parameter) for name, parameter in model.named_parameters()}
+    update = {name: torch.full_like(parameter, len(name)) for name, parameter in model.named_parameters()}
     path = tmp_path / "round.safetensors"
     write_round(path, RecordedRound(model.state_dict(), update, (3, 9, 9), num_examples=2, mode="train"))
     monkeypatch.setattr(sys.modules["leakgauge.audit.recorded"], "import_factory", lambda reference: model)

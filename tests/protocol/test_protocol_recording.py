@@ -519,3 +519,122 @@ def test_a_header_whose_length_reads_like_a_pickle_is_no_pickle(tmp_path, length
             break
     assert (tmp_path / "file").read_bytes()[:2] == length.to_bytes(2, "little")
     assert torch.equal(read_tensors(tmp_path / "file")[0]["x"], torch.ones(1))
+
+
+# Rounds as people record them
+
+
+def step(module: nn.Module, batch: Batch, rate: float = 0.1) -> dict[str, Tensor]:
+    """One step of training in place; the weights before it."""
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    cross_entropy(module(batch.inputs), batch.labels).backward()
+    torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=rate).step()
+    return before
+
+
+@pytest.fixture
+def trained() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Weights before and after a step."""
+    module = build(Compact(width=2), SHAPE, 5, seed=0)
+    return step(module, BATCH), module.state_dict()
+
+
+def test_weights_that_were_not_cloned_are_refused_with_the_remedy(trained):
+    before, after = trained
+    for shared in (after, dict(after), before | {"head.bias": after["head.bias"]}):
+        message = refusal(InvalidUpdate, lambda s=shared: RecordedRound.between(s, after, SHAPE), naming="share")
+        assert "clone()" in message
+
+
+REFUSED_DIFFERENCES = {
+    "nothing moved": (lambda b, a: (b, {name: t.clone() for name, t in b.items()}), "zero in every entry"),
+    "one number": (lambda b, a: ({n: t * 0 + 1 for n, t in b.items()}, {n: t * 0 for n, t in b.items()}), "is 1 in"),
+    "diverged": (lambda b, a: (b, a | {"head.bias": torch.full((5,), torch.nan)}), "'head.bias'"),
+    "whole numbers": (
+        lambda b, a: ({n: t.int() for n, t in b.items()}, {n: t.int() for n, t in a.items()}),
+        "no float",
+    ),
+    "one too many": (lambda b, a: (b, a | {"extra.bias": torch.ones(2)}), "'extra.bias'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_DIFFERENCES)
+def test_a_difference_that_no_client_makes_is_refused(name, trained):
+    change, culprit = REFUSED_DIFFERENCES[name]
+    pair = change(*trained)
+    refusal(InvalidUpdate, lambda: RecordedRound.between(*pair, SHAPE), naming=culprit)
+
+
+@pytest.mark.parametrize(
+    ("change", "culprit"),
+    [
+        (lambda t: t * 0, "not cloned"),
+        (lambda t: t * 0 - 2.5, "-2.5 in every entry"),
+        (lambda t: (1e3 * t).int(), "whole numbers (int32)"),
+    ],
+)
+def test_an_update_that_no_client_sends_is_refused_before_any_attack(change, culprit, recorded):
+    bad = replace(recorded, update={name: change(tensor) for name, tensor in recorded.update.items()})
+    refusal(InvalidUpdate, lambda: observe(bad, MODULE, local_update=FedSGD()), naming=culprit)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "_module.", "module._orig_mod."])
+def test_wrappers_around_a_model_leave_no_trace_in_what_is_observed(prefix, trained, bits):
+    before, after = trained
+    plain = observe(RecordedRound.between(before, after, SHAPE), MODULE, local_update=FedSGD())
+    wrapped = [{prefix + name: tensor for name, tensor in weights.items()} for weights in trained]
+    for pair in (wrapped, (before, wrapped[1]), (wrapped[0], after)):
+        assert bits(observe(RecordedRound.between(*pair, SHAPE), MODULE, local_update=FedSGD())) == bits(plain)
+
+
+def test_halves_are_subtracted_as_floats(trained):
+    before, after = ({name: tensor.bfloat16() for name, tensor in weights.items()} for weights in trained)
+    moved = RecordedRound.between(before, after, SHAPE).update["conv1.weight"]
+    assert moved.dtype == torch.float32
+    torch.testing.assert_close(moved, before["conv1.weight"].float() - after["conv1.weight"].float(), rtol=0, atol=0)
+
+
+def test_what_did_not_move_is_taken_as_frozen(trained):
+    before, after = trained
+    kept = after | {name: before[name].clone() for name in before if name.startswith("conv1")}
+    seen = observe(RecordedRound.between(before, kept, SHAPE), MODULE, local_update=FedAvg(1, 2, 0.1))
+    assert "conv1.weight" in seen.state.buffers
+    expected = seen.local_update.expected(seen.learner, seen.state, BATCH, observed=seen.update.params)
+    assert set(expected) == set(seen.update.params) == {n for n in dict(MODULE.named_parameters()) if "conv1" not in n}
+    for name, tensor in expected.items():
+        torch.testing.assert_close(tensor, seen.update.params[name], rtol=1e-4, atol=1e-7)
+
+
+# Running statistics that were sent along
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.35, None])
+def test_one_step_in_train_mode_discloses_the_exact_statistics_of_its_batch(momentum, examples):
+    module, batch = build(ConvNet(width=2), SHAPE, 5, seed=0), examples(3, SHAPE)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = momentum
+    module.train()(examples(4, SHAPE, seed=1).inputs)  # so that the running statistics are not those of a new model
+    learner, state = learner_and_state(module, mode="train")
+    truth = learner.batch_statistics(state, batch.inputs)
+    recorded = RecordedRound.between(step(module, batch), module.state_dict(), SHAPE, num_examples=3)
+    assert recorded.mode == "train"
+    seen = observe(recorded, module, local_update=FedAvg(1, 3, 0.1))
+    assert seen.batch_norm.access is BatchNormAccess.EXACT
+    assert seen.learner.mode == "train"
+    for part in ("mean", "variance"):
+        for name, tensor in getattr(truth, part).items():
+            torch.testing.assert_close(getattr(seen.batch_norm.statistics, part)[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_statistics_of_several_steps_or_of_eval_mode_disclose_no_batch(examples):
+    module, batch = build(ConvNet(width=2), SHAPE, 5, seed=0).train(), examples(3, SHAPE)
+    before = step(module, batch)
+    step(module, batch)
+    twice = RecordedRound.between(before, module.state_dict(), SHAPE, num_examples=3)
+    # Declared as one step: the counters know better.
+    assert observe(twice, module, local_update=FedAvg(1, 3, 0.1)).batch_norm.statistics is None
+    resting = RecordedRound.between(step(module.eval(), batch), module.state_dict(), SHAPE, num_examples=3)
+    assert resting.mode == "eval"
+    assert observe(resting, module, local_update=FedAvg(1, 3, 0.1)).batch_norm.statistics is None
+    refusal(InvalidUpdate, lambda: observe(replace(twice, mode="eval"), module, local_update=None), naming="train")

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidFile, InvalidUpdate
 from leakgauge.files import read_tensors, write_tensors
-from leakgauge.protocol.learner import LossFunction, Mode, learner_and_state
+from leakgauge.protocol.clients import local_steps
+from leakgauge.protocol.learner import Learner, LossFunction, Mode, learner_and_state
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.round import attackers_learner
+from leakgauge.protocol.running_statistics import batch_statistics, batches_seen, statistics_moved
+from leakgauge.protocol.state_dicts import check_update, difference, match, rename, some, still
 from leakgauge.protocol.threat_model import BatchNormAccess, BatchNormKnowledge
 from leakgauge.protocol.validation import check_model
 from leakgauge.space import InputSpace, as_space, space_from_json, space_to_json
@@ -52,12 +53,15 @@ class RecordedRound:
 
     @classmethod
     def between(cls, before: ParamTree, after: ParamTree, space: InputSpace | Shape, **known: Any) -> RecordedRound:
-        """From a client's weights before and after its local training; the update is before minus after."""
-        if missing := [name for name in before if name not in after]:
-            raise InvalidUpdate(f"The weights after training lack {_some(missing)}; pass both complete state dicts.")
-        if unlike := [name for name in before if before[name].shape != after[name].shape]:
-            raise InvalidUpdate(f"The weights before and after training differ in the shape of {_some(unlike)}.")
-        moved = {name: value - after[name] for name, value in before.items() if value.is_floating_point()}
+        """From a client's weights before and after its local training; the update is before minus after.
+
+        Where BatchNorm's running statistics moved the client was in train mode, unless said otherwise.
+        """
+        moved = difference(before, after)
+        if statistics_moved(moved):
+            known = {"mode": "train"} | known
+        if known.get("mode") == "train":
+            known = {"batch_norm": BatchNormKnowledge(BatchNormAccess.INFERRED)} | known
         return cls(before, moved, as_space(space), **known)
 
     @classmethod
@@ -115,7 +119,7 @@ def read_round(path: Path) -> RecordedRound:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidFile(f"The metadata of {path} is damaged ({error}); write the round again.") from error
     if unpaired := sorted(sections["batch_mean"].keys() ^ sections["batch_variance"].keys()):
-        raise InvalidFile(f"{path} lacks the batch mean or variance of {_some(unpaired)}; write the round again.")
+        raise InvalidFile(f"{path} lacks the batch mean or variance of {some(unpaired)}; write the round again.")
     statistics = None
     if sections["batch_mean"]:
         statistics = BatchStatistics(sections["batch_mean"], sections["batch_variance"])
@@ -142,23 +146,50 @@ def observe(
     """The recorded round as an attack receives it, after checking that it fits the model."""
     learner, own = learner_and_state(module, loss, mode=recorded.mode)
     held = module.state_dict().keys()
+    names = {*held, *own.buffers}
+    moved = rename(recorded.update, names)
     # A state dict does not hold non-persistent buffers; the model's own stand in.
-    given = {name: buffer for name, buffer in own.buffers.items() if name not in held} | dict(recorded.state)
-    state = ModelState(_match(given, own.params, what="state"), _match(given, own.buffers, what="state"))
+    given = {name: buffer for name, buffer in own.buffers.items() if name not in held} | rename(recorded.state, names)
+    state = ModelState(match(given, own.params, what="state"), match(given, own.buffers, what="state"))
     # Clients that send whole state dicts also send how buffers and second names of tied weights moved; the
     # pseudo-gradient is of parameters only.
-    update = _match(recorded.update, own.params, what="update")
-    if extra := [name for name in recorded.update if name not in held and name not in own.buffers]:
-        raise InvalidUpdate(f"The update holds {_some(extra)}, which the model does not have; check the model factory.")
-    for name, tensor in update.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise InvalidUpdate(
-                f"The update holds NaN or infinite values in {name!r}; record it from a stable training step."
-            )
+    update: ParamTree = match(moved, own.params, what="update")
+    if extra := [name for name in moved if name not in names]:
+        raise InvalidUpdate(f"The update holds {some(extra)}, which the model does not have; check the model factory.")
+    check_update(update)
+    if recorded.defence in (None, "none"):
+        # What no defence set to zero was not trained: its weights are known, and it has no part in the update.
+        state, update = _freeze(state, update, still(update))
     if not tree.is_finite({**state.params, **state.buffers}):
         raise InvalidUpdate("The recorded weights hold NaN or infinite values; record the round before it diverged.")
+    if recorded.mode == "eval" and statistics_moved({name: moved[name] for name in moved if name not in own.params}):
+        raise InvalidUpdate(
+            "The running statistics of BatchNorm moved, which they do in train mode only, but the round says that the "
+            "client was in eval mode; record it with mode='train'."
+        )
+    check_model(learner, state, recorded.space, recorded.labels)
+    num_examples = _examples(recorded)
+    knowledge = _batch_norm_knowledge(recorded, learner, state, moved, num_examples, local_update)
+    return UpdateObservation(
+        learner=attackers_learner(learner, knowledge.access),
+        state=state,
+        update=Update(update),
+        space=recorded.space,
+        local_update=local_update,
+        num_examples=num_examples,
+        labels=recorded.labels,
+        batch_norm=knowledge,
+    )
+
+
+def _freeze(state: ModelState, update: ParamTree, names: tuple[str, ...]) -> tuple[ModelState, ParamTree]:
+    kept = {name: tensor for name, tensor in state.params.items() if name not in names}
+    frozen = {name: tensor for name, tensor in state.params.items() if name in names}
+    return ModelState(kept, {**frozen, **state.buffers}), {name: update[name] for name in kept}
+
+
+def _examples(recorded: RecordedRound) -> int | None:
     labels, num_examples = recorded.labels, recorded.num_examples
-    check_model(learner, state, recorded.space, labels)
     if labels is not None and num_examples is None:
         num_examples = len(labels)
     if num_examples is not None and (num_examples < 1 or (labels is not None and len(labels) != num_examples)):
@@ -166,31 +197,27 @@ def observe(
             f"The round states {num_examples} examples and {'no' if labels is None else len(labels)} labels; "
             "an update covers at least one example, with one label each."
         )
-    return UpdateObservation(
-        learner=attackers_learner(learner, recorded.batch_norm.access),
-        state=state,
-        update=Update(update),
-        space=recorded.space,
-        local_update=local_update,
-        num_examples=num_examples,
-        labels=labels,
-        batch_norm=recorded.batch_norm,
-    )
+    return num_examples
 
 
-def _match(given: ParamTree, expected: Mapping[str, Tensor], *, what: str) -> dict[str, Tensor]:
-    """The given tensors under the expected names, each of the expected shape and type."""
-    if missing := [name for name in expected if name not in given]:
-        raise InvalidUpdate(
-            f"The {what} lacks {_some(missing)}, which the model has; record every parameter, or check the factory."
-        )
-    for name, tensor in expected.items():
-        if given[name].shape != tensor.shape:
-            raise InvalidUpdate(
-                f"{name!r} has shape {tuple(given[name].shape)} in the {what} but {tuple(tensor.shape)} in the model; "
-                "build the model with the classes and sizes it was trained with."
-            )
-    return {name: given[name].to(tensor.dtype) for name, tensor in expected.items()}
+def _batch_norm_knowledge(
+    recorded: RecordedRound,
+    learner: Learner,
+    state: ModelState,
+    moved: ParamTree,
+    num_examples: int | None,
+    local_update: LocalUpdate | None,
+) -> BatchNormKnowledge:
+    """As recorded, and where the running statistics of a single local step were sent along, what these disclose."""
+    known = recorded.batch_norm
+    if learner.mode == "eval" or num_examples is None or known.statistics is not None:
+        return known
+    steps = batches_seen(moved) or local_steps(local_update, num_examples)
+    if steps != 1:
+        return known
+    probe = recorded.space.probe(2, state)
+    found = batch_statistics(learner, state, moved, num_examples=num_examples, probe=probe)
+    return known if found is None else BatchNormKnowledge(BatchNormAccess.EXACT, found)
 
 
 def _check_facts(facts: dict[str, Any]) -> dict[str, Any]:
@@ -203,7 +230,3 @@ def _check_facts(facts: dict[str, Any]) -> dict[str, Any]:
         if facts[name] is not None and not isinstance(facts[name], str):
             raise ValueError(f"{name} {facts[name]!r}")
     return facts | {"space": space_from_json(facts), "batch_norm": BatchNormAccess(facts["batch_norm"])}
-
-
-def _some(names: list[str]) -> str:
-    return repr(names[0]) + (f" and {len(names) - 1} more" if len(names) > 1 else "")
