@@ -21,7 +21,7 @@ from leakgauge.models import MLP, Compact, ResNet, build
 from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.protocol.learner import Tampering
-from leakgauge.report.words import headline
+from leakgauge.report.headline import headline
 from leakgauge.types import Outcome
 
 SHAPE = (3, 12, 12)

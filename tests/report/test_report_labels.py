@@ -19,7 +19,7 @@ from leakgauge.report.audit_page import render_audit
 from leakgauge.report.audit_table import audit_table
 from leakgauge.report.charts import MOST_CLASSES, chart, figures
 from leakgauge.report.console import label_tables
-from leakgauge.report.words import headline
+from leakgauge.report.headline import headline
 
 ALL, NONE = (4, 0, 3, 1), (0, 8, 0, 0)
 GIVEN = (Fact(Subject.LABELS, True, "given"),)

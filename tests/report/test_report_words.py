@@ -12,7 +12,8 @@ from leakgauge.audit.record import Pictures
 from leakgauge.audit.verdict import Verdict
 from leakgauge.config import spell_defence
 from leakgauge.defences import Clipping, GaussianNoise, NoDefence, chain
-from leakgauge.report.words import headline, humanise
+from leakgauge.report.headline import headline
+from leakgauge.report.words import humanise
 from leakgauge.types import Outcome
 
 LEAKS, PARTLY, CLEAN, UNKNOWN = Verdict

@@ -26,7 +26,7 @@ def finish(
 ) -> None:
     """Print the result, its table or another ``body``, then let the exit code say whether a limit was exceeded."""
     from leakgauge.report.console import audit_tables
-    from leakgauge.report.words import headline
+    from leakgauge.report.headline import headline
 
     # A part of the rows can neither pass nor fail the whole.
     exceeded = result.exceeding(limits) if result.complete else []

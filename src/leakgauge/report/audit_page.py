@@ -19,13 +19,13 @@ from leakgauge.files import writable_folder, write_text
 from leakgauge.metrics import Kind, Metric, PublicFound
 from leakgauge.protocol.facts import Fact
 from leakgauge.report.charts import Axes, figures
+from leakgauge.report.headline import headline
 from leakgauge.report.page import FIRST_COLUMNS, Entry, describe_environment, render_page
 from leakgauge.report.pictures import aspect_ratio, gallery
 from leakgauge.report.rows import row_tables
 from leakgauge.report.words import (
     NOT_MEASURED,
     has_run,
-    headline,
     humanise,
     labels_only,
     list_unrun,
