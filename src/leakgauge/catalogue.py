@@ -70,7 +70,7 @@ from leakgauge.metrics import (
     find_weights,
 )
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, Precode, ResNet, fcn3, resnet20_4
-from leakgauge.protocol import THREAT_MODELS, FedAvg, FedSGD
+from leakgauge.protocol import THREAT_MODELS, FedSGD, fedavg
 
 Shelf = Mapping[str, Callable[..., Any]]
 
@@ -140,7 +140,7 @@ DEFENCES: Shelf = {
 
 SCHEMES: Shelf = {"mixup": Mixup, "inside": InsideDataset, "cross": CrossDataset}
 
-LOCAL_UPDATES: Shelf = {"fedsgd": FedSGD, "fedavg": FedAvg}
+LOCAL_UPDATES: Shelf = {"fedsgd": FedSGD, "fedavg": fedavg}
 
 MODELS: Shelf = {
     "compact": Compact,

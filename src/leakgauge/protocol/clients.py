@@ -8,8 +8,8 @@ from dataclasses import replace
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import (
     Departure,
-    FedAvg,
     FedSGD,
+    LocalSteps,
     LocalUpdate,
     Transformed,
     UpdateTransform,
@@ -91,7 +91,29 @@ def local_steps(client: LocalUpdate | None, num_examples: int) -> int | None:
     steps = algorithm(client)
     if isinstance(steps, FedSGD):
         return 1
-    return len(steps.batches(num_examples // clients_behind(client))) if isinstance(steps, FedAvg) else None
+    return len(steps.steps(num_examples // clients_behind(client))) if isinstance(steps, LocalSteps) else None
+
+
+def sums_gradients(client: LocalUpdate | None) -> bool:
+    """Whether the update is a sum of gradients on the client's way and of nothing else, as far as is known."""
+    steps = algorithm(client)
+    return steps.rule.sums_gradients if isinstance(steps, LocalSteps) else True
+
+
+def gain(client: LocalUpdate | None, num_examples: int) -> float | None:
+    """How many mean gradients the update is worth if they stay the same on the way; None where it is no multiple."""
+    steps, count = algorithm(client), local_steps(client, num_examples)
+    if count is None:
+        return None
+    return steps.rule.gain(count) if isinstance(steps, LocalSteps) else 1.0
+
+
+def way(client: LocalUpdate | None, num_examples: int) -> float:
+    """How many mean gradients the client has come on average when it takes one; 0 for a single gradient."""
+    steps, count = algorithm(client), local_steps(client, num_examples)
+    if not isinstance(steps, LocalSteps) or not count:
+        return 0.0
+    return sum(steps.rule.gain(index) or 0.0 for index in range(count)) / count
 
 
 def is_mean_gradient(client: LocalUpdate) -> bool:

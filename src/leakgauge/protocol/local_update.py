@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, NamedTuple
@@ -15,8 +15,14 @@ from leakgauge import params as tree
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.encoding import Encoding
 from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.optimisers import LocalOptimiser, LocalSGD, Memory, StepRule, local_optimiser
 from leakgauge.randomness import global_stream
 from leakgauge.types import Batch, ModelState, ParamTree, Update
+
+Step = tuple[slice, ...]
+"""The examples of each mini-batch whose gradients make one local step."""
+
+_SGD = LocalSGD()
 
 
 class Sent(NamedTuple):
@@ -89,59 +95,150 @@ class FedSGD(PlainUpdate):
 
 
 class LocalSteps(PlainUpdate):
-    """Plain SGD over parts of what the client trains on; sends parameters before minus after."""
+    """Steps over parts of what the client trains on; sends parameters before minus after."""
 
-    learning_rate: float
+    @property
+    @abstractmethod
+    def rule(self) -> StepRule:
+        """What one step does with its gradient."""
 
     @abstractmethod
-    def batches(self, num_examples: int) -> list[slice]:
-        """The examples of each local step, in order."""
+    def steps(self, num_examples: int) -> list[Step]:
+        """The mini-batches of each local step, in order, as an attacker would have them."""
+
+    @property
+    def micro_batches(self) -> int:
+        """How many mini-batches' gradients a step is the mean of."""
+        return 1
 
     def compute(self, learner: Learner, state: ModelState, batch: Batch) -> ParamTree:
-        params: ParamTree = state.params
-        for rows in self.batches(len(batch)):
-            gradient = learner.gradient(replace(state, params=params), batch[rows])
-            params = tree.add(params, gradient, scale=-self.learning_rate)
+        return self.follow(learner, state, batch, self.steps(len(batch)))
+
+    def follow(
+        self, learner: Learner, state: ModelState, batch: Batch, steps: Iterable[Sequence[slice | Tensor]]
+    ) -> ParamTree:
+        """The update after these steps, each of some mini-batches."""
+        rule, params = self.rule, state.params
+        memory: Memory = ()
+        for index, step in enumerate(steps):
+            here = replace(state, params=params)
+            gradient = self.gradient(learner, here, [batch[rows] for rows in step])
+            params, memory = rule(state.params, params, gradient, memory, index=index)
         return tree.sub(state.params, params)
+
+    def gradient(self, learner: Learner, state: ModelState, parts: list[Batch]) -> ParamTree:
+        """The gradient of one step: that of its mini-batch, or several accumulated."""
+        total = learner.gradient(state, parts[0])
+        for part in parts[1:]:
+            total = tree.add(total, learner.gradient(state, part))
+        return total if self.micro_batches == 1 else tree.scale(total, 1 / self.micro_batches)
 
 
 @dataclass(frozen=True)
 class FedAvg(LocalSteps):
-    """``epochs`` passes of plain SGD over mini-batches in the given order; sends parameters before minus after.
+    """``epochs`` passes over mini-batches in the given order; sends parameters before minus after.
 
-    [McMahan et al., 2017; Geiping et al., 2020, Eq. 5] With ``shuffle`` the client draws a new order for each epoch. No
-    attacker sees that order; what it expects is then an approximation, the given order in every epoch.
+    [McMahan et al., 2017; Geiping et al., 2020, Eq. 5] Plain SGD, or another ``optimiser``, whose memory is empty at
+    the start of the round and lasts to its end. With ``shuffle`` the client draws a new order for each epoch. No
+    attacker sees that order; what it expects is then an approximation, the given order in every epoch. ``accumulate``
+    mini-batches make one step with the sum of their gradients over ``accumulate``; what is left at the end of an epoch
+    makes a step of its own. ``proximal``, ``clip_norm`` and ``clip_value`` as in `StepRule`.
     """
 
     epochs: int = 1
     batch_size: int = 8
     learning_rate: float = 0.01
     shuffle: bool = False
+    optimiser: LocalOptimiser = _SGD
+    proximal: float = 0.0
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 1 or not 0 <= self.learning_rate < float("inf"):
             raise InvalidCase(
                 f"FedAvg needs epochs >= 1, batch_size >= 1 and a finite learning_rate >= 0, got {self}; correct it."
             )
+        if self.accumulate < 1:
+            raise InvalidCase(f"A step accumulates at least one mini-batch, got accumulate={self.accumulate}.")
+        _ = self.rule  # its own checks
+
+    @property
+    def rule(self) -> StepRule:
+        return StepRule(self.optimiser, self.learning_rate, self.proximal, self.clip_norm, self.clip_value)
+
+    @property
+    def micro_batches(self) -> int:
+        return self.accumulate
 
     def batches(self, num_examples: int) -> list[slice]:
-        """The examples of each local step, in order.
+        """The examples of each mini-batch, in order.
 
         >>> FedAvg(epochs=1, batch_size=2).batches(3)
         [slice(0, 2, None), slice(2, 3, None)]
         """
+        return [rows for step in self.steps(num_examples) for rows in step]
+
+    def steps(self, num_examples: int) -> list[Step]:
+        """The mini-batches of each local step, in order.
+
+        >>> FedAvg(epochs=1, batch_size=2, accumulate=2).steps(5)
+        [(slice(0, 2, None), slice(2, 4, None)), (slice(4, 5, None),)]
+        """
         starts = range(0, num_examples, self.batch_size)
-        return [slice(start, min(start + self.batch_size, num_examples)) for start in starts] * self.epochs
+        parts = [slice(start, min(start + self.batch_size, num_examples)) for start in starts]
+        once = [tuple(parts[first : first + self.accumulate]) for first in range(0, len(parts), self.accumulate)]
+        return once * self.epochs
 
     def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
-        if not self.shuffle:
-            return self.compute(learner, state, batch)
-        epoch, params = replace(self, epochs=1, shuffle=False), state.params
+        return self.follow(learner, state, batch, self._drawn_steps(batch, generator))
+
+    def _drawn_steps(self, batch: Batch, generator: Generator) -> Iterator[Sequence[slice | Tensor]]:
+        """The client's own steps, an order being drawn when its epoch begins."""
         for _ in range(self.epochs):
+            once = replace(self, epochs=1).steps(len(batch))
+            if not self.shuffle:
+                yield from once
+                continue
             order = torch.randperm(len(batch), generator=generator).to(batch.labels.device)
-            moved = epoch.compute(learner, replace(state, params=params), batch[order])
-            params = tree.sub(params, moved)
-        return tree.sub(state.params, params)
+            yield from (tuple(order[rows] for rows in step) for step in once)
+
+
+def fedavg(
+    epochs: int = 1,
+    batch_size: int = 8,
+    learning_rate: float = 0.01,
+    shuffle: bool = False,
+    optimiser: str = "sgd",
+    momentum: float | None = None,
+    dampening: float | None = None,
+    nesterov: bool | None = None,
+    beta1: float | None = None,
+    beta2: float | None = None,
+    eps: float | None = None,
+    weight_decay: float | None = None,
+    proximal: float = 0.0,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    accumulate: int = 1,
+) -> FedAvg:
+    """`FedAvg` in words: ``optimiser`` by its name, its settings beside those of the client; None = as torch has it.
+
+    >>> fedavg(optimiser="sgd", momentum=0.9).optimiser
+    LocalSGD(momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False)
+    """
+    settings = {
+        "momentum": momentum,
+        "dampening": dampening,
+        "nesterov": nesterov,
+        "beta1": beta1,
+        "beta2": beta2,
+        "eps": eps,
+        "weight_decay": weight_decay,
+    }
+    chosen = local_optimiser(optimiser, {name: value for name, value in settings.items() if value is not None})
+    return FedAvg(epochs, batch_size, learning_rate, shuffle, chosen, proximal, clip_norm, clip_value, accumulate)
 
 
 class Departure(Enum):

@@ -257,7 +257,7 @@ def test_fedavg_on_equal_copies_is_fedavg(module, examples):
     learner, state = learner_and_state(module)
     batch = examples(3, SHAPE, dtype=torch.float64)
     copies = Batch(torch.cat([batch.inputs] * 2), torch.cat([batch.labels] * 2))
-    left = FedAvgOnCopies(2, 2, 0.1).compute(learner, state, copies)
+    left = FedAvgOnCopies(FedAvg(2, 2, 0.1)).compute(learner, state, copies)
     right = FedAvg(2, 2, 0.1).compute(learner, state, batch)
     assert all(torch.equal(left[name], right[name]) for name in right)
 
@@ -271,7 +271,7 @@ def test_copies_can_explain_a_client_that_shuffles_and_one_batch_cannot(module, 
         return float(Cosine()(client.compute(seen.learner, seen.state, batch), observed))
 
     either = [[0, 1], [1, 0]]
-    apart = min(distances([one, two], FedAvgOnCopies(2, 1, 0.5)) for one in either for two in either)
+    apart = min(distances([one, two], FedAvgOnCopies(FedAvg(2, 1, 0.5))) for one in either for two in either)
     fixed = min(distances([one], FedAvg(2, 1, 0.5)) for one in either)
     assert apart < 1e-12 < 1e-6 < fixed
 
@@ -425,7 +425,7 @@ def test_a_recipe_takes_steps_seconds_and_an_optimiser(recipe):
         (lambda: LocalStepSearch(share=0.0), "share=0.0"),
         (lambda: PermutationInvariant(channels=-1), "channels"),
         (lambda: PermutationInvariant(groups=0), "groups"),
-        (lambda: FedAvgOnCopies(2, 1, 0.1).batches(3), "3 rows are not 2 copies"),
+        (lambda: FedAvgOnCopies(FedAvg(2, 1, 0.1)).steps(3), "3 rows are not 2 copies"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_one_sentence(wrong, naming):

@@ -108,7 +108,7 @@ def facing_layers(observation: UpdateObservation) -> list[FacingLayer]:
 def one_gradient(local_update: LocalUpdate | None) -> bool:
     """Whether the update of one image is a multiple of one gradient, as far as is known."""
     steps = algorithm(local_update)
-    return isinstance(steps, FedSGD) or (isinstance(steps, FedAvg) and steps.epochs == 1)
+    return isinstance(steps, FedSGD) or (isinstance(steps, FedAvg) and steps.epochs == 1 and steps.rule.sums_gradients)
 
 
 def restored_labels(observation: UpdateObservation, rule: LabelAttack | None, *, generator: Generator) -> Tensor | None:

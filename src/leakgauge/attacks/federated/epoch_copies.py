@@ -17,8 +17,9 @@ from leakgauge.attacks.matching.priors import Prior
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol import clients
-from leakgauge.protocol.local_update import FedAvg, LocalSteps
+from leakgauge.protocol.local_update import FedAvg, LocalSteps, Step
 from leakgauge.protocol.observation import UpdateObservation, known
+from leakgauge.protocol.optimisers import StepRule
 from leakgauge.randomness import seeded
 from leakgauge.types import Reconstruction
 
@@ -28,24 +29,35 @@ _OTHER_LABEL = 1e3
 
 @dataclass(frozen=True)
 class FedAvgOnCopies(LocalSteps):
-    """FedAvg whose epoch e runs on the e-th of ``epochs`` copies of the batch, stacked one after another."""
+    """FedAvg whose epoch e runs on the e-th of as many copies of the batch, stacked one after another."""
 
-    epochs: int = 1
-    batch_size: int = 8
-    learning_rate: float = 0.01
+    client: FedAvg
 
-    def batches(self, num_examples: int) -> list[slice]:
+    @property
+    def rule(self) -> StepRule:
+        return self.client.rule
+
+    @property
+    def micro_batches(self) -> int:
+        return self.client.micro_batches
+
+    def steps(self, num_examples: int) -> list[Step]:
         """The rows of each local step, in order.
 
-        >>> FedAvgOnCopies(epochs=2, batch_size=2).batches(6)
-        [slice(0, 2, None), slice(2, 3, None), slice(3, 5, None), slice(5, 6, None)]
+        >>> FedAvgOnCopies(FedAvg(epochs=2, batch_size=2)).steps(6)
+        [(slice(0, 2, None),), (slice(2, 3, None),), (slice(3, 5, None),), (slice(5, 6, None),)]
         """
-        size, rest = divmod(num_examples, self.epochs)
+        size, rest = divmod(num_examples, self.client.epochs)
         if rest:
-            raise InvalidCase(f"{num_examples} rows are not {self.epochs} copies of one batch; stack one per epoch.")
-        once = FedAvg(1, self.batch_size, self.learning_rate).batches(size)
-        offsets = (epoch * size for epoch in range(self.epochs))
-        return [slice(offset + rows.start, offset + rows.stop) for offset in offsets for rows in once]
+            raise InvalidCase(
+                f"{num_examples} rows are not {self.client.epochs} copies of one batch; stack one per epoch."
+            )
+        every = self.client.steps(size)
+        once = len(every) // self.client.epochs
+        return [
+            tuple(slice(rows.start + offset, rows.stop + offset) for rows in step)
+            for offset, step in ((index // once * size, step) for index, step in enumerate(every))
+        ]
 
 
 @dataclass(frozen=True)
@@ -112,7 +124,7 @@ class EpochCopies(Attack, Around):
         # Of an aggregate no client has all rows of an epoch.
         if not isinstance(client, FedAvg) or client.epochs == 1 or clients.clients_behind(disclosed) > 1:
             return self.attack(observation, generator=generator, progress=progress)
-        copies = FedAvgOnCopies(client.epochs, client.batch_size, client.learning_rate)
+        copies = FedAvgOnCopies(client)
         labels = observation.labels
         if labels is None and not isinstance(self.attack.labels, FreeLabels):
             labels = self.attack.problem(observation, generator=generator).labels

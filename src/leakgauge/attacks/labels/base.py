@@ -12,8 +12,7 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.base import LabelAttack, finite_update
 from leakgauge.errors import UnsupportedModel
-from leakgauge.protocol.clients import algorithm, local_steps
-from leakgauge.protocol.local_update import FedAvg, LocalUpdate
+from leakgauge.protocol.clients import gain, way
 from leakgauge.protocol.observation import UpdateObservation, known
 
 
@@ -69,7 +68,7 @@ def mean_gradient(observation: UpdateObservation, *, needed_by: object) -> Head:
     """The head with its update as a mean gradient: FedAvg's difference over rate and local steps, to first order."""
     client = known(observation.local_update, "local_update", needed_by=needed_by)
     num_examples = known(observation.num_examples, "num_examples", needed_by=needed_by)
-    scale = known(_scale(client, num_examples), "the scale of the update", needed_by=needed_by)
+    scale = known(gain(client, num_examples) or None, "the scale of the update", needed_by=needed_by)
     head = head_of(observation)
     bias = None if head.bias_update is None else head.bias_update / scale
     return head._replace(weight_update=head.weight_update / scale, bias_update=bias)
@@ -81,22 +80,10 @@ def midway_gradient(observation: UpdateObservation, *, needed_by: object) -> Hea
     To second order the mean of its gradients is the gradient there, were the features to stay as they are.
     """
     head = mean_gradient(observation, needed_by=needed_by)
-    client, num_examples = observation.local_update, observation.num_examples
-    averaging = algorithm(client)
-    steps = None if num_examples is None else local_steps(client, num_examples)
-    if not isinstance(averaging, FedAvg) or steps is None:
-        return head
-    way = averaging.learning_rate * (steps - 1) / 2
-    bias = head.bias if head.bias is None or head.bias_update is None else head.bias - way * head.bias_update
-    return head._replace(weight=head.weight - way * head.weight_update, bias=bias)
-
-
-def _scale(client: LocalUpdate, num_examples: int) -> float | None:
-    """How many mean gradients the update is worth; None for a client that is known by name only."""
-    steps, averaging = local_steps(client, num_examples), algorithm(client)
-    if steps is None:
-        return None
-    return averaging.learning_rate * steps or None if isinstance(averaging, FedAvg) else 1.0
+    assert observation.num_examples is not None
+    moved = way(observation.local_update, observation.num_examples)
+    bias = head.bias if head.bias is None or head.bias_update is None else head.bias - moved * head.bias_update
+    return head._replace(weight=head.weight - moved * head.weight_update, bias=bias)
 
 
 class CountRule(LabelAttack):

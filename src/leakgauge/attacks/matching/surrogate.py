@@ -46,10 +46,10 @@ def as_one_gradient(observation: UpdateObservation, position: float | None = Non
 
     The mean of T gradients at equal steps along a path is that at the mean of their places, (T - 1) / 2T of the way,
     up to second order in its length: half of it for many steps, and where their number is not disclosed. A client that
-    is known to send a single gradient stays as it is.
+    is known to send a single gradient, or anything but a sum of gradients, stays as it is.
     """
     disclosed, count = observation.local_update, observation.num_examples
-    if isinstance(clients.algorithm(disclosed), FedSGD):
+    if isinstance(clients.algorithm(disclosed), FedSGD) or not clients.sums_gradients(disclosed):
         return observation
     if position is None:
         steps = None if count is None else clients.local_steps(disclosed, count)
@@ -68,7 +68,8 @@ def nearly_straight(observation: UpdateObservation) -> bool:
     Told by the gradients of noise at both ends of its way, which the server can compute.
     """
     count = observation.num_examples
-    if not isinstance(clients.algorithm(observation.local_update), FedAvg) or count is None:
+    algorithm = clients.algorithm(observation.local_update)
+    if not isinstance(algorithm, FedAvg) or not algorithm.rule.sums_gradients or count is None:
         return False
     learner, state = observation.learner, observation.state
     generator = seeded(0, "stand-ins")
