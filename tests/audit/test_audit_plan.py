@@ -81,7 +81,7 @@ def test_every_defence_meets_the_same_victims(prepared: PreparedAudit) -> None:
 def test_the_description_is_the_plan_and_what_came_of_it(prepared: PreparedAudit) -> None:
     stored = json.loads(json.dumps(prepared.description))
     assert from_mapping(AuditPlan, plan_of(stored), source="plan") == SMALL
-    assert set(stored) - set(plan_of(stored)) == {"version", "accuracy", "victims", "class_names"}
+    assert set(stored) - set(plan_of(stored)) == {"version", "accuracy", "victims", "class_names", "bounds"}
     assert 0 <= stored["accuracy"] <= 1
     assert [len(chosen) for chosen in stored["victims"]] == [2, 2]
 

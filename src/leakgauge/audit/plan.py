@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget
+from leakgauge.audit.bounded import describe_bounds
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.grid import Round, draw_crowd, grid
 from leakgauge.catalogue import LOCAL_UPDATES, standard_metrics
@@ -150,7 +151,8 @@ def prepare(plan: AuditPlan, progress: Progress = silent) -> PreparedAudit:
     )
     named = {"defences": list(defences), "attacks": list(attacks)}
     metrics = {name: metric for name, metric in metrics.items() if metric.serves.fits(client.space)}
-    return PreparedAudit(cases, metrics, client.description | named)
+    bounds = describe_bounds(client.federation, defences, client.rounds, threat_model)
+    return PreparedAudit(cases, metrics, client.description | named | {"bounds": bounds})
 
 
 def default_attacks(space: InputSpace) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import torch
 
 from leakgauge.audit.record import Record
 from leakgauge.audit.verdict import Verdict, judge, labels_leak
+from leakgauge.bounds import Bound
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
 from leakgauge.files import finite
@@ -158,6 +159,11 @@ class AuditResult:
     def seed(self) -> int:
         return int(self.description.get("seed", 0))
 
+    @property
+    def bounds(self) -> dict[str, Bound]:
+        """The most that any attacker could find, by defence; empty where the client's algorithm is not known."""
+        return {name: Bound.from_dict(values) for name, values in self.description.get("bounds", {}).items()}
+
     def to_json(self, command: str = "audit") -> dict[str, Any]:
         return {
             "command": command,
@@ -165,6 +171,7 @@ class AuditResult:
             "seed": self.seed,
             "complete": self.complete,
             "rows": [row.to_dict() for row in self.rows],
+            "bounds": {name: bound.to_dict() for name, bound in self.bounds.items()},
         }
 
     def exceeding(self, limits: Mapping[str, float]) -> list[str]:
