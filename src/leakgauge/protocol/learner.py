@@ -18,6 +18,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from leakgauge.errors import InvalidCase, UnsupportedModel
+from leakgauge.protocol.bare_modules import bare_module
+from leakgauge.protocol.second_derivatives import composed
 from leakgauge.types import Batch, BatchStatistics, ModelState, ParamTree
 
 Mode = Literal["train", "eval"]
@@ -62,7 +64,8 @@ class Learner:
     """What every client runs. ``module`` is a private copy without storage; the weights live in ``ModelState``.
 
     ``mode`` is the client's: in "train" BatchNorm uses the batch's own statistics and dropout is active, in "eval"
-    the running statistics. Neither ever writes to a buffer. With ``dropout`` off, nothing is dropped in either.
+    the running statistics. Neither ever writes to a buffer. With ``dropout`` off, nothing is dropped in either. With
+    ``composed``, operations that torch differentiates only once are replaced by equal ones with two derivatives.
     """
 
     module: nn.Module
@@ -71,12 +74,14 @@ class Learner:
     gradient_rule: GradientRule = autograd_gradient
     dropout: bool = True
     tampering: Tampering | None = None
+    composed: bool = False
 
     def logits(self, params: ParamTree, buffers: ParamTree, inputs: Tensor) -> Tensor:
         if self.mode == "train":
             # A user's own layer may write to its buffers; it gets copies, so that the state stays as it was sent.
             buffers = {name: buffer.clone() for name, buffer in buffers.items()}
-        with nullcontext() if self.dropout or self.mode == "eval" else _NothingDropped():
+        dropping = self.dropout or self.mode == "eval"
+        with nullcontext() if dropping else _NothingDropped(), composed() if self.composed else nullcontext():
             return functional_call(self.module, {**params, **buffers}, (inputs,))
 
     def objective(self, params: ParamTree, buffers: ParamTree, batch: Batch) -> Tensor:
@@ -155,7 +160,11 @@ class Learner:
 def learner_and_state(
     module: nn.Module, loss: LossFunction = cross_entropy, *, mode: Mode = "eval"
 ) -> tuple[Learner, ModelState]:
-    """Split a module into what it computes and what it holds; the module itself is neither kept nor changed."""
+    """Split a module into what it computes and what it holds; the module itself is neither kept nor changed.
+
+    A module wrapped for training (DataParallel, torch.compile, Opacus) is taken out of its wrapping.
+    """
+    module = bare_module(module)
     # Clones, so that training the module afterwards does not move the state that was sent.
     params = {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
     if not params:

@@ -167,6 +167,7 @@ class Search(Stepper):
             "route": self.loss.evaluator.route,
             "steps": len(self.trace),
             "restarts": self.restarts,
+            **({"why this route": why} if (why := self.loss.evaluator.why) else {}),
             **self.notes,
         }
         if balances := self.penalties.balances:

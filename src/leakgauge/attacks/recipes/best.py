@@ -13,7 +13,6 @@ from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic, FrozenDifference
-from leakgauge.attacks.matching.differentiation.matcher import is_step_by_step
 from leakgauge.attacks.matching.engine import trace
 from leakgauge.attacks.matching.engine.layers import Added, MaxPool, Rectifier
 from leakgauge.attacks.matching.objectives import Cosine
@@ -91,7 +90,7 @@ class Best(SteppedAttack, OwnBudget):
             priors=(TotalVariation(weight),),
             parametrisation=Pixels(spread=spread),
             optimiser=SignedAdam(0.1, CosineDecay()),
-            differentiation=FrozenDifference() if is_step_by_step(observation.local_update) else Automatic(),
+            differentiation=Automatic(FrozenDifference()),
             budget=self.budget,
         )
         if (observation.num_examples or 1) < LARGE_BATCH:

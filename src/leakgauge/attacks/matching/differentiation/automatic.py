@@ -12,8 +12,8 @@ from torch import Tensor
 from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation.graph import DoubleBackward, FiniteDifference
 from leakgauge.attacks.matching.differentiation.matcher import CandidateLoss, Linearised
-from leakgauge.attacks.matching.differentiation.route import Differentiation, OneByOne, Rows, RowwiseLoss
-from leakgauge.attacks.matching.differentiation.sweeps import Tangent
+from leakgauge.attacks.matching.differentiation.route import Choice, Differentiation, OneByOne, Rows, RowwiseLoss
+from leakgauge.attacks.matching.differentiation.sweeps import SweepRoute, Tangent
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.errors import UnsupportedModel
 
@@ -27,7 +27,12 @@ One image, time of a sweep over that of the graph: 1.2 for LeNet with 16 000 par
 
 @dataclass(frozen=True)
 class Automatic(Differentiation):
-    """The fastest exact route that holds for the model, else finite differences; the record names the one that ran."""
+    """The fastest exact route that holds for the model, else finite differences; the record names the one that ran.
+
+    ``first`` is tried before the others, such as a frozen difference where its error does no harm.
+    """
+
+    first: Differentiation | None = None
 
     def linearise(self, problem: MatchingProblem, images: Tensor) -> Linearised:
         return self.resolve(problem, images).linearise(problem, images)
@@ -39,46 +44,61 @@ class Automatic(Differentiation):
         return self.resolve(problem, images).rowwise(problem, images, chunk=chunk)
 
     def resolve(self, problem: MatchingProblem, images: Tensor) -> Differentiation:
-        large = tree.count(problem.state.params) >= _WORTH_SWEEPING
-        routes: tuple[Differentiation, ...] = (DoubleBackward(), FiniteDifference())
-        return _first_that_holds((Tangent(), *routes) if large else routes, problem, images)
+        return self.choose(problem, images).route
+
+    def choose(self, problem: MatchingProblem, images: Tensor) -> Choice:
+        count = tree.count(problem.state.params)
+        routes: list[Differentiation] = [] if self.first is None else [self.first]
+        if count >= _WORTH_SWEEPING:
+            routes.append(Tangent())
+        chosen = _first_that_holds((*routes, DoubleBackward(), FiniteDifference()), problem, images)
+        if chosen.why or isinstance(chosen.route, SweepRoute):
+            return chosen
+        return chosen._replace(why=f"a graph is faster than sweeps for {count} parameters")
 
 
-def _first_that_holds(routes: tuple[Differentiation, ...], problem: MatchingProblem, images: Tensor) -> Differentiation:
-    refusals = []
+def _first_that_holds(routes: tuple[Differentiation, ...], problem: MatchingProblem, images: Tensor) -> Choice:
+    refusals: dict[str, None] = {}
     for route in routes:
         try:
             resolved = route.resolve(problem, images)
-            if not isinstance(resolved, Tangent):
+            if not isinstance(resolved, SweepRoute):
                 resolved.one(problem, images)
         except (RuntimeError, NotImplementedError, UnsupportedModel) as error:
-            refusals.append(f"{type(route).__name__}: {str(error).splitlines()[0].rstrip('.')}")
+            refusals[_reason(error)] = None
         else:
-            return resolved
+            return Choice(resolved, "; ".join(refusals))
     raise UnsupportedModel(
         "This model cannot be attacked by gradient matching, because no derivative route holds for it "
         f"({'; '.join(refusals)}); replace the operation named, or use an analytic attack."
     )
 
 
+def _reason(error: Exception) -> str:
+    """Why a route was refused, without its advice to take the next one."""
+    sentence = str(error).splitlines()[0].rstrip(".")
+    return sentence.rsplit("; use ", 1)[0]
+
+
 class Evaluator(NamedTuple):
-    """The chosen way to evaluate all rows, and its name for the record."""
+    """The chosen way to evaluate all rows, with its name and reason for the record."""
 
     route: str
     evaluate: RowwiseLoss
+    why: str = ""
 
 
 def plan_evaluation(problem: MatchingProblem, differentiation: Differentiation, rows: Rows) -> Evaluator:
     """Resolve the route on the starting point; run rows together where memory allows and the result is the same."""
     first = rows.images[0]
     problem = replace(problem, labels=rows.labels[0])
-    route = differentiation.resolve(problem, first)
+    route, why = differentiation.choose(problem, first)
     name = type(route).__name__
     if len(rows.images) > 1 and type(route).rowwise is not Differentiation.rowwise:
         chunk = min(len(rows.images), _affordable(problem, first))
         if chunk > 1 and _batches(route, problem, rows):
-            return Evaluator(f"{name}, {chunk} at a time", route.rowwise(problem, first, chunk=chunk))
-    return Evaluator(name, route.rowwise(problem, first, chunk=1))
+            return Evaluator(f"{name}, {chunk} at a time", route.rowwise(problem, first, chunk=chunk), why)
+    return Evaluator(name, route.rowwise(problem, first, chunk=1), why)
 
 
 def _batches(route: Differentiation, problem: MatchingProblem, rows: Rows) -> bool:

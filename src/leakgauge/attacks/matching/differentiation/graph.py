@@ -22,37 +22,54 @@ from leakgauge.types import Batch, ModelState, ParamTree
 
 @dataclass(frozen=True)
 class DoubleBackward(Differentiation):
-    """Reverse over reverse, for the images only: no second-order gradient of any parameter is computed."""
+    """Reverse over reverse, for the images only: no second-order gradient of any parameter is computed.
+
+    With ``composed``, operations that torch differentiates only once, such as its kernels for attention, are replaced
+    by equal compositions; the resolved route does so where the model needs it.
+    """
+
+    composed: bool = False
 
     def resolve(self, problem: MatchingProblem, images: Tensor) -> Differentiation:
-        """This route, once every backward of the model has proved differentiable.
-
-        Asked for the images alone, torch leaves out in silence a path that is marked ``once_differentiable``; asked for
-        everything, it refuses.
-        """
-        with torch.enable_grad():
-            update = problem.update(images.detach().requires_grad_())
-            try:
-                torch.autograd.backward([tensor.sum() for tensor in update.values() if tensor.requires_grad])
-            except RuntimeError as error:
-                raise UnsupportedModel(
-                    f"The model's gradient cannot be differentiated ({str(error).splitlines()[0].rstrip('.')}); "
-                    "use FiniteDifference()."
-                ) from error
-        return self
+        """This route, once every backward of the model has proved differentiable, composed if not otherwise."""
+        first = _why_not(self._composed(problem), images)
+        if first is None:
+            return self
+        if not self.composed and _why_not(replace(self, composed=True)._composed(problem), images) is None:
+            return replace(self, composed=True)
+        raise UnsupportedModel(f"The model's gradient cannot be differentiated ({first}); use FiniteDifference().")
 
     def linearise(self, problem: MatchingProblem, images: Tensor) -> Linearised:
         del images
-        return Graph(problem.learner, problem.state)
+        return Graph(self._composed(problem).learner, problem.state)
 
     def matcher(self, problem: MatchingProblem, images: Tensor) -> CandidateLoss:
+        problem = self._composed(problem)
         whole = not isinstance(problem.client(), STEP_BY_STEP)
         return _Whole(problem) if whole else super().matcher(problem, images)
 
     def rowwise(self, problem: MatchingProblem, images: Tensor, *, chunk: int) -> RowwiseLoss:
         if chunk == 1 or isinstance(problem.client(), StraightLine):
             return super().rowwise(problem, images, chunk=1)
-        return Together(problem.functional(), _functional_row, chunk)
+        return Together(self._composed(problem).functional(), _functional_row, chunk)
+
+    def _composed(self, problem: MatchingProblem) -> MatchingProblem:
+        return replace(problem, learner=replace(problem.learner, composed=True)) if self.composed else problem
+
+
+def _why_not(problem: MatchingProblem, images: Tensor) -> str | None:
+    """What torch has against differentiating the model's gradient, if anything.
+
+    Asked for the images alone, it leaves out in silence a path that is marked ``once_differentiable``; asked for
+    everything, it refuses.
+    """
+    with torch.enable_grad():
+        update = problem.update(images.detach().requires_grad_())
+        try:
+            torch.autograd.backward([tensor.sum() for tensor in update.values() if tensor.requires_grad])
+        except RuntimeError as error:
+            return str(error).splitlines()[0].rstrip(".")
+    return None
 
 
 def _functional_row(problem: MatchingProblem, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:

@@ -89,6 +89,13 @@ def _place(client: LocalUpdate, position: float) -> LocalUpdate:
     return clients.with_algorithm(client, replace(surrogate, position=position))
 
 
+class Choice(NamedTuple):
+    """A concrete route, and for the record why it is this one."""
+
+    route: Differentiation
+    why: str = ""
+
+
 class Differentiation(ABC):
     """A route to the derivative of the matching loss."""
 
@@ -100,6 +107,10 @@ class Differentiation(ABC):
         """The concrete route for this problem."""
         del problem, images
         return self
+
+    def choose(self, problem: MatchingProblem, images: Tensor) -> Choice:
+        """The same, with the reason."""
+        return Choice(self.resolve(problem, images))
 
     def matcher(self, problem: MatchingProblem, images: Tensor) -> CandidateLoss:
         """The matching loss with its derivative, as a function of a candidate shaped like ``images``."""
