@@ -30,7 +30,7 @@ def make_record() -> Callable[..., Record]:
             "defence_repr": "FedSGD()",
             "attack": "linear_layer",
             "attack_repr": "LinearLayer()",
-            "null": False,
+            "null": 0,
             "seed": 0,
             "batch_size": 1,
             "outcome": Outcome.SOLVED,

@@ -27,6 +27,7 @@ from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.run import recall, run_case
 from leakgauge.audit.sources import RecordedUpdate
 from leakgauge.audit.store import FolderStore, MemoryStore
+from leakgauge.audit.verdict import Reason
 from leakgauge.catalogue import standard_metrics
 from leakgauge.config import build_defence
 from leakgauge.errors import InvalidCase, MissingKnowledge, UnsupportedModel
@@ -233,7 +234,8 @@ def test_a_guess_that_ignores_the_update_is_no_leak() -> None:
         PreparedAudit(cases(Spy(), rounds=[a_round(seed=seed) for seed in range(5)]), METRICS, {}), None
     ).rows
     assert row.measurements["psnr"].attack.mean == pytest.approx(row.measurements["psnr"].null.mean)
-    assert row.verdict is Verdict.NO_LEAK_FOUND
+    # It ignores the controls' updates too: nothing shows that a leak would have been found.
+    assert (row.verdict, row.judgement.reasons) == (Verdict.INCONCLUSIVE, (Reason.CONTROL_FAILED,))
 
 
 @pytest.mark.parametrize(

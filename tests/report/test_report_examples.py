@@ -34,8 +34,10 @@ PLAN = {
     "victims": [[0, 1]],
     "class_names": ["cat", "dog"],
 }
-HITS = {Verdict.LEAKS: 8, Verdict.LEAKS_PARTLY: 3, Verdict.NO_LEAK_FOUND: 0}
+HITS = {Verdict.LEAKS: 8, Verdict.LEAKS_PARTLY: 3, Verdict.INCONCLUSIVE: 0, Verdict.NO_LEAK_FOUND: 0}
 """Of eight private images."""
+SURE, UNSURE = 1e-9, 0.5
+"""The p-value of an example that was identified, and of one that was not."""
 
 
 def record(defence: str = "none", hits: int | None = 8, size: int = 8, **changes: Any) -> Record:
@@ -49,7 +51,7 @@ def record(defence: str = "none", hits: int | None = 8, size: int = 8, **changes
         defence_repr="FedSGD()",
         attack="quasi_newton",
         attack_repr="GradientMatching(steps=400)",
-        null=False,
+        null=0,
         seed=3,
         batch_size=size,
         outcome=Outcome.STEPS_EXHAUSTED,
@@ -76,7 +78,12 @@ def record(defence: str = "none", hits: int | None = 8, size: int = 8, **changes
             torch.logspace(0, -3, 50),
         ),
     )
-    return replace(made, **changes)
+    made = replace(made, **changes)
+    identified = made.scores.get("identification", ())
+    if all(map(math.isnan, identified)):
+        return made
+    found = {"evidence": tuple(SURE if score == 1 else UNSURE for score in identified), "strangers": 4000}
+    return replace(made, **(found | changes))
 
 
 def labelled(
@@ -107,7 +114,9 @@ def labelled(
 
 def null_of(case: Record) -> Record:
     scores = {**case.scores, "psnr": (9.0,) * 8, "identification": (0.0,) * 8}
-    return replace(case, null=True, scores=scores, pictures=replace(case.pictures, loss_trace=None))
+    judged = {"evidence": (UNSURE,) * len(case.evidence), "control": (SURE,) * len(case.evidence), "residual": 0.1}
+    pictures = replace(case.pictures, loss_trace=None)
+    return replace(case, **judged, null=1, scores=scores, pictures=pictures)
 
 
 def audit_of(records: Sequence[Record], description: Mapping[str, Any] = PLAN, *, complete: bool = True) -> AuditResult:
@@ -116,7 +125,10 @@ def audit_of(records: Sequence[Record], description: Mapping[str, Any] = PLAN, *
 
 def audit(verdicts: Mapping[str, Verdict], description: Mapping[str, Any] = PLAN) -> AuditResult:
     """An audit in which the defences come out as told."""
-    cases = [record(defence, HITS.get(verdict)) for defence, verdict in verdicts.items()]
+    cases = [
+        record(defence, HITS.get(verdict), residual=0.9 if verdict is Verdict.INCONCLUSIVE else 0.1)
+        for defence, verdict in verdicts.items()
+    ]
     return audit_of([*cases, *map(null_of, cases)], description)
 
 

@@ -16,7 +16,7 @@ from leakgauge.report.headline import headline
 from leakgauge.report.words import humanise
 from leakgauge.types import Outcome
 
-LEAKS, PARTLY, CLEAN, UNKNOWN = Verdict
+LEAKS, PARTLY, UNSURE, CLEAN, UNKNOWN = Verdict
 NOISE = "clipping:max_norm=1+gaussian_noise:std=0.01"
 
 
@@ -105,7 +105,7 @@ def test_one_private_image_is_singular() -> None:
 
 
 def test_what_chance_explains_is_mentioned_but_is_no_leak() -> None:
-    cases = [record("none", 8), record("pruning", 1)]
+    cases = [record("none", 8), record("pruning", 1, evidence=(0.5,) * 8)]
     said = headline(audit_of([*cases, *map(null_of, cases)]))
     assert said[1] == "What stopped it: pruning."
     assert said[2].startswith("Still picked out, but no more often than chance or the null explains: 1 of 8 with prun")
@@ -118,7 +118,7 @@ def test_images_that_were_not_recovered_count_as_private_images() -> None:
 
 def test_a_leak_under_one_attack_is_not_hidden_by_another_that_identifies_more_but_whose_null_does_too() -> None:
     loud = record(hits=7, attack="loud")
-    null = replace(loud, null=True)
+    null = replace(loud, null=1)
     telling = record(hits=5, attack="telling")
     result = audit_of([loud, null, telling, null_of(telling)])
     assert result["none"].verdict is LEAKS

@@ -18,17 +18,20 @@ from leakgauge.types import Batch, Reconstruction
 
 @dataclass(frozen=True)
 class Case:
-    """``null`` marks the control: the same attack on something unrelated, scored against the same truth.
+    """``null`` is 0 for what is audited; k >= 1 marks the k-th null: the same attack on the k-th unrelated update, or
+    on unrelated encodings, scored against the same truth. ``decoy`` is that update's own private batch: what comes
+    back, scored against it, is the positive control.
 
-    ``paired``: what comes back belongs to the truth row by row, as that of one encoding does; ``members`` are the
-    public images that are truly in it.
+    ``distractors`` are those that the metric of identification picks an original from; ``crowd`` are all strangers that
+    the evidence compares with, None = the distractors. ``paired``: what comes back belongs to the truth row by row, as
+    that of one encoding does; ``members`` are the public images that are truly in it.
     """
 
     round: int
     defence: str
     attack_name: str
     attack: Callable[..., Reconstruction]
-    null: bool
+    null: int
     source: Source[Any]
     truth: Batch | None
     distractors: Tensor | None
@@ -36,6 +39,13 @@ class Case:
     seed: int
     paired: bool = False
     members: Tensor | None = None
+    decoy: Batch | None = None
+    crowd: Tensor | None = None
+
+    @property
+    def strangers(self) -> Tensor | None:
+        """Whom the evidence compares with: m for all victims, or n x m, m for each."""
+        return self.distractors if self.crowd is None else self.crowd
 
     @property
     def labels_only(self) -> bool:
@@ -56,7 +66,8 @@ class Case:
         later, nor the machine, which a record names.
         """
         truth = () if self.truth is None else (self.truth.inputs, self.truth.labels)
-        beside = tuple(one for one in (self.distractors, self.members) if one is not None)
+        own = None if self.decoy is None else self.decoy.inputs
+        beside = tuple(one for one in (self.distractors, self.members, own, self.crowd) if one is not None)
         return digest(
             (
                 answering_code(),

@@ -82,7 +82,7 @@ def prepare_encodings(plan: EncodingPlan) -> PreparedAudit:
         defence=_defence(seen),
         attack_name=plan.attack_name,
         attack=attack,
-        null=False,
+        null=0,
         source=PublishedEncodings(seen),
         truth=None,
         distractors=None,
@@ -130,7 +130,7 @@ def _cases_with_truth(
         return [scored]
     others, rest = crowd[-count:].to(private.inputs), crowd[:-count]
     unrelated = replace(seen, encoded=encrypt_others(seen, secret, others, pool))
-    return [scored, replace(scored, null=True, source=PublishedEncodings(unrelated), distractors=beside(rest))]
+    return [scored, replace(scored, null=1, source=PublishedEncodings(unrelated), distractors=beside(rest))]
 
 
 def _mix_alike(decoys: Tensor, mixing: Mixing, own: int) -> Tensor:

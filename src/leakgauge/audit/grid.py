@@ -81,7 +81,7 @@ def grid(
             defence=defence_name,
             attack_name=attack_name,
             attack=attack,
-            null=null,
+            null=int(null),
             source=SimulatedUpdate(clients[attack_name][defence_name, number, null], known[attack_name], auxiliary),
             truth=one.truth,
             distractors=one.distractors,
@@ -93,6 +93,7 @@ def grid(
                 space=space,
             ),
             seed=seed,
+            decoy=one.decoy if null else None,
         )
         for defence_name, defence in defences.items()
         for attack_name, attack in attacks.items()

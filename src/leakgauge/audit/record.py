@@ -14,7 +14,7 @@ from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.space import InputSpace, space_from_json, space_to_json
 from leakgauge.types import Outcome
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the fields below as they are written; what an older version wrote is read by `upgrade`."""
 
 
@@ -39,7 +39,14 @@ class Pictures:
 @dataclass(frozen=True)
 class Record:
     """One finished case. ``scores`` hold one number per private example (or per batch) and metric, NaN = not measured;
-    ``crowd`` counts the distractors an original was to be picked from.
+    ``crowd`` counts the distractors an original was to be picked from, ``strangers`` those that the evidence compares
+    with. ``null`` is 0 for what was audited, k for the k-th unrelated update.
+
+    ``evidence`` holds one p-value per private example that what came back is of it, before any correction, () = not
+    judged; ``nearest`` says which of the candidates speaks for it, -1 = none; ``control``, on a null, are the same
+    p-values for the null's own examples. ``residual`` is how far the declared client, run on what came back, stays from
+    what was observed, relative to it, NaN = not computed; ``settled`` whether the loss had stopped falling, None =
+    there is none. ``steps`` and ``cpu_seconds`` are what the attack spent.
 
     ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known;
     ``label_guess`` holds the expected scores of labels that are guessed. ``code`` is the fingerprint of the source that
@@ -52,7 +59,7 @@ class Record:
     defence_repr: str
     attack: str
     attack_repr: str
-    null: bool
+    null: int
     seed: int
     batch_size: int | None
     outcome: Outcome
@@ -69,6 +76,14 @@ class Record:
     restored_counts: tuple[int, ...] | None = None
     label_guess: Mapping[str, float] = field(default_factory=dict)
     space: InputSpace | None = None
+    strangers: int = 0
+    evidence: tuple[float, ...] = ()
+    nearest: tuple[int, ...] = ()
+    control: tuple[float, ...] = ()
+    residual: float = math.nan
+    settled: bool | None = None
+    steps: int | None = None
+    cpu_seconds: float = math.nan
     pictures: Pictures = field(default_factory=Pictures, compare=False, repr=False)
 
     def to_json(self) -> str:
@@ -77,7 +92,8 @@ class Record:
         values |= {"schema": SCHEMA, "outcome": self.outcome.name, "ledger": [_line(fact) for fact in self.ledger]}
         values["space"] = None if self.space is None else space_to_json(self.space)
         values["scores"] = {name: [_plain(score) for score in scores] for name, scores in self.scores.items()}
-        values["chance"] = _plain(self.chance)
+        for name in ("chance", "residual", "cpu_seconds"):
+            values[name] = _plain(values[name])
         for name in ("facts", "label_guess"):
             values[name] = {key: _plain(value) for key, value in values[name].items()}
         return json.dumps(values, allow_nan=False)
@@ -91,7 +107,10 @@ class Record:
         values["space"] = None if values.get("space") is None else space_from_json(values["space"])
         values["ledger"] = tuple(Fact(Subject[name], *rest) for name, *rest in values["ledger"])
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
-        values["chance"] = _number(values["chance"])
+        for name in ("chance", "residual", "cpu_seconds"):
+            values[name] = _number(values[name])
+        for name in ("evidence", "nearest", "control"):
+            values[name] = tuple(values[name])
         for name in ("facts", "label_guess"):
             values[name] = {key: _number(value) for key, value in values[name].items()}
         for name in ("true_counts", "restored_counts"):
@@ -101,10 +120,14 @@ class Record:
 
 def upgrade(values: dict[str, Any]) -> dict[str, Any]:
     """The fields of a record as this version writes them, from those of any version before it."""
-    if "schema" in values:
-        return values
-    early: dict[str, Any] = {"true_counts": None, "restored_counts": None, "label_guess": {}, "code": ""}
-    return early | values | {"schema": SCHEMA, "ledger": [_first_line(*fact) for fact in values["ledger"]]}
+    if "schema" not in values:
+        early: dict[str, Any] = {"true_counts": None, "restored_counts": None, "label_guess": {}, "code": ""}
+        values = early | values | {"schema": 2, "ledger": [_first_line(*fact) for fact in values["ledger"]]}
+    if values["schema"] == 2:  # which had one null, and neither evidence nor what it rests on
+        none: dict[str, Any] = {"evidence": [], "nearest": [], "control": [], "strangers": 0}
+        none |= {"residual": None, "settled": None, "steps": None, "cpu_seconds": None}
+        values = none | values | {"schema": 3, "null": int(values["null"])}
+    return values
 
 
 def _first_line(name: str, disclosed: bool, detail: str) -> list[object]:

@@ -175,7 +175,7 @@ class OpenRound:
             defence=RECORDED,
             attack_name=name,
             attack=attack,
-            null=False,
+            null=0,
             source=RecordedUpdate(self.observation),
             truth=None,
             distractors=None,
@@ -202,7 +202,7 @@ class OpenRound:
             seed=case.seed,
             round=case.round,
         )
-        return [scored, replace(scored, null=True, source=SimulatedUpdate(client, self.threat_model))]
+        return [scored, replace(scored, null=1, decoy=decoy, source=SimulatedUpdate(client, self.threat_model))]
 
     def truth(self, path: Path) -> Batch:
         """The private batch in an .npz, after making sure that it can be the one of this round."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from leakgauge.audit.record import Record
-from leakgauge.audit.verdict import Verdict, judge, labels_leak
+from leakgauge.audit.verdict import Judgement, Power, Verdict, judge, labels_leak, of_all
 from leakgauge.bounds import Bound
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
@@ -67,7 +67,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Finding:
-    """One defence under one attack, over all rounds."""
+    """One defence under one attack, over all rounds.
+
+    ``power`` is what the positive control says of the attack, None where there is none; ``bound`` the most that any
+    attacker could find under this defence, None where the client's algorithm is not known.
+    """
 
     defence: str
     attack: str
@@ -77,12 +81,29 @@ class Finding:
     outcome: Outcome
     reason: str
     measurements: Mapping[str, Measurement]
-    verdict: Verdict
+    judgement: Judgement
     assumptions: tuple[Fact, ...]
     facts: Mapping[str, Any]
     seconds: float
     records: tuple[Record, ...] = field(repr=False)
     nulls: tuple[Record, ...] = field(repr=False)
+    power: Power | None = None
+    bound: Bound | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.judgement.verdict
+
+    @property
+    def leaked(self) -> int:
+        """How many private examples leaked, over all rounds."""
+        return sum(self.judgement.leaked)
+
+    @property
+    def leaks(self) -> tuple[tuple[int, int], ...]:
+        """Which private examples leaked: the round and the place in its batch."""
+        judged = [(record.round, place) for record in self.records for place in range(len(record.evidence))]
+        return tuple(one for one, leaked in zip(judged, self.judgement.leaked) if leaked)
 
     @property
     def malicious_server(self) -> str | None:
@@ -127,6 +148,11 @@ class Finding:
             "labels": [_label_counts(record) for record in self.records] if self.restored_labels else [],
             "labels_leak": self.labels_leak,
             "verdict": self.verdict.value,
+            "leaked": self.leaked,
+            "leaks": [list(one) for one in self.leaks],
+            "evidence": list(self.judgement.p),
+            "reasons": [one.name.lower() for one in self.judgement.reasons],
+            "power": None if self.power is None else asdict(self.power),
             "outcome": self.outcome.name.lower(),
             "reason": self.reason,
             "assumptions": [fact.to_dict() for fact in self.assumptions],
@@ -150,6 +176,10 @@ class AuditResult:
                 return row
         raise KeyError(defence)
 
+    def judgement(self, defence: str) -> Judgement:
+        """What its attacks say together: the gravest of them, where one working control suffices to find nothing."""
+        return of_all([row.judgement for row in self.rows if row.defence == defence])
+
     @property
     def records(self) -> tuple[Record, ...]:
         """Of all rows, without their nulls."""
@@ -162,7 +192,7 @@ class AuditResult:
     @property
     def bounds(self) -> dict[str, Bound]:
         """The most that any attacker could find, by defence; empty where the client's algorithm is not known."""
-        return {name: Bound.from_dict(values) for name, values in self.description.get("bounds", {}).items()}
+        return _bounds(self.description)
 
     def to_json(self, command: str = "audit") -> dict[str, Any]:
         return {
@@ -214,16 +244,40 @@ def summarise_records(
     records: Sequence[Record], description: Mapping[str, Any], *, complete: bool = True
 ) -> AuditResult:
     """Rows in the order of the records' defences, the gravest verdict first within each."""
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record.defence, record.attack), []).append(record)
     defences = list(dict.fromkeys(record.defence for record in records))
-    rows = [_finding(group) for group in groups.values() if any(not record.null for record in group)]
+    groups = {defence: _by_attack([one for one in records if one.defence == defence]) for defence in defences}
+    # Where the undefended client was simulated it is the control of every defence; else each is its own.
+    undefended = {
+        name: [one for one in group if one.null]
+        for name, group in groups.get(UNDEFENDED, {}).items()
+        if any(one.control for one in group)
+    }
+    rows, bounds = [], _bounds(description)
+    for defence, attacks in groups.items():
+        own = {name: [one for one in group if one.null] for name, group in attacks.items()}
+        judged = judge(attacks, own | undefended)
+        bound = bounds.get(defence)
+        rows += [
+            _finding(group, *judged[name], bound)
+            for name, group in attacks.items()
+            if any(not record.null for record in group)
+        ]
     rows.sort(key=lambda row: (defences.index(row.defence), _rank(row)))
     return AuditResult(tuple(rows), dict(description), complete)
 
 
-def _finding(group: Sequence[Record]) -> Finding:
+def _bounds(description: Mapping[str, Any]) -> dict[str, Bound]:
+    return {name: Bound.from_dict(values) for name, values in description.get("bounds", {}).items()}
+
+
+def _by_attack(records: Sequence[Record]) -> dict[str, list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.attack, []).append(record)
+    return groups
+
+
+def _finding(group: Sequence[Record], judgement: Judgement, power: Power | None, bound: Bound | None) -> Finding:
     records = tuple(record for record in group if not record.null)
     nulls = tuple(record for record in group if record.null)
     first = records[0]
@@ -239,17 +293,15 @@ def _finding(group: Sequence[Record]) -> Finding:
         outcome=first.outcome,
         reason=first.reason,
         measurements=measurements,
-        verdict=_verdict(measurements.get(Identification.name), first.chance),
+        judgement=judgement,
         assumptions=first.ledger,
         facts=first.facts,
         seconds=sum(record.seconds for record in records),
         records=records,
         nulls=nulls,
+        power=power,
+        bound=bound,
     )
-
-
-def _verdict(identified: Measurement | None, chance: float) -> Verdict:
-    return Verdict.NOT_JUDGED if identified is None else judge(identified.attack, identified.null, chance)
 
 
 def labels_given(ledger: Sequence[Fact]) -> bool:

@@ -18,7 +18,16 @@ from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably
 from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
 from leakgauge.fingerprint import answering_code, environment
-from leakgauge.metrics import Comparison, Identification, Metric, align, class_counts, expected_guess
+from leakgauge.metrics import (
+    Comparison,
+    Evidence,
+    Identification,
+    Metric,
+    align,
+    class_counts,
+    expected_guess,
+    weigh_evidence,
+)
 from leakgauge.progress import Progress, silent
 from leakgauge.randomness import seeded
 from leakgauge.space import ImageSpace, InputSpace
@@ -47,6 +56,7 @@ def run_case(
     seconds = before + time.perf_counter() - started
     num_classes, space = case.source.num_classes(), case.source.space()
     comparison = _compare(case, reconstruction, space, num_classes)
+    found = _weigh(case, reconstruction, case.truth, space)
     true_counts = _count(None if case.truth is None else case.truth.labels, num_classes)
     restored_counts = _count(reconstruction.labels, num_classes)
     return Record(
@@ -69,7 +79,11 @@ def run_case(
         seconds=seconds,
         environment=environment(),
         code=answering_code(),
-        crowd=_crowd(case),
+        crowd=_size(case, case.distractors),
+        strangers=_size(case, case.strangers),
+        evidence=found.p,
+        nearest=found.nearest,
+        control=_weigh(case, reconstruction, case.decoy, space).p,
         true_counts=true_counts,
         restored_counts=restored_counts,
         label_guess={} if true_counts is None or restored_counts is None else expected_guess(true_counts),
@@ -107,10 +121,16 @@ def _compare(
     return align(reconstruction, case.truth, case.distractors, num_classes, space=space, **pairing)
 
 
-def _crowd(case: Case) -> int:
-    if case.truth is None or case.distractors is None:
-        return 0
-    return case.distractors.shape[-case.truth.inputs.ndim]
+def _weigh(case: Case, found: Reconstruction, truth: Batch | None, space: InputSpace | None) -> Evidence:
+    """What came back as evidence against each example; empty where nothing was attempted or there is no crowd."""
+    if truth is None or found.inputs is None or case.strangers is None or case.labels_only:
+        return Evidence((), ())
+    candidates, originals, strangers = (one.detach().cpu() for one in (found.inputs, truth.inputs, case.strangers))
+    return weigh_evidence(candidates, originals, strangers, space or ImageSpace.of(originals), paired=case.paired)
+
+
+def _size(case: Case, crowd: Tensor | None) -> int:
+    return 0 if case.truth is None or crowd is None else crowd.shape[-case.truth.inputs.ndim]
 
 
 def _count(labels: Tensor | None, num_classes: int) -> tuple[int, ...] | None:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
+from scipy import stats
+
+from leakgauge.audit.record import Record
 from leakgauge.metrics import Summary, beyond_chance
 
-_SIGNIFICANT = 0.05
+SIGNIFICANT = 0.05
+"""How often, at most, an update that gives nothing away is said to leak."""
+_CERTAIN = 1e-4
+"""What a corrected p-value has to stay below where the declared client does not explain the update."""
+_EXPLAINED = 0.05
+"""A residual below this is an explanation, whatever the nulls reach."""
 
 
 class Verdict(Enum):
     """What the evidence says, gravest first. There is no "safe": an audit bounds leakage from below."""
 
     LEAKS = "leaks"
-    """At least half of the private examples can be picked out of a crowd by what came back."""
+    """At least half of the private examples can be told from strangers by what came back."""
     LEAKS_PARTLY = "leaks partly"
-    """Some can, more than chance explains."""
+    """At least one can."""
+    INCONCLUSIVE = "inconclusive"
+    """Nothing was found, and nothing shows that it would have been."""
     NO_LEAK_FOUND = "no leak found"
-    """What came back says no more than the same attack on an unrelated update."""
+    """What came back says no more than chance and unrelated updates do, where the same attack finds what is there."""
     NOT_JUDGED = "not judged"
     """There was nothing to compare with."""
 
@@ -28,14 +39,146 @@ class Verdict(Enum):
         return self in (Verdict.LEAKS, Verdict.LEAKS_PARTLY)
 
 
-def judge(identified: Summary, null: Summary, chance: float) -> Verdict:
-    """Identified more often than chance and than the null explain, by an exact binomial test."""
-    if not identified.count or math.isnan(chance):
-        return Verdict.NOT_JUDGED
-    null_rate = null.mean if null.count else 0.0
-    if _by_chance(identified, min(max(chance, null_rate), 1.0)) >= _SIGNIFICANT:
-        return Verdict.NO_LEAK_FOUND
-    return Verdict.LEAKS if identified.mean >= 0.5 else Verdict.LEAKS_PARTLY
+class Reason(Enum):
+    """Why a verdict is inconclusive."""
+
+    NOT_EXPLAINED = "the declared client does not explain the update"
+    BUDGET_ENDED = "the budget ended before the loss settled"
+    CONTROL_FAILED = "the positive control failed"
+    NO_CONTROL = "there is no positive control"
+    CROWD_TOO_SMALL = "the crowd is too small"
+    NULL_RECOVERS_TOO = "the attack returns it from an unrelated update too"
+    FINITE_DIFFERENCES = "the derivatives were finite differences"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on one attack under one defence; ``leaked`` and the corrected ``p`` go through its rounds and, within
+    each, its private examples."""
+
+    verdict: Verdict
+    leaked: tuple[bool, ...] = ()
+    p: tuple[float, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True)
+class Power:
+    """How often the positive control found what is there: ``seen`` of ``tried`` examples.
+
+    ``one`` and ``all_of_them`` say how probable it is that a leak of one, or of all, of the private examples had been
+    seen, at the lower end of the rate's 95 % interval [Wilson, 1927].
+    """
+
+    seen: int
+    tried: int
+    one: float
+    all_of_them: float
+
+
+def holm(p: Sequence[float]) -> tuple[float, ...]:
+    """The p-values corrected for their number, so that those up to a level are all true but for that probability
+    [Holm, 1979].
+
+    >>> holm((0.01, 0.5, 0.02))
+    (0.03, 0.5, 0.04)
+    """
+    corrected, least = [1.0] * len(p), 0.0
+    for place, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        least = max(least, min(1.0, p[index] * (len(p) - place)))
+        corrected[index] = least
+    return tuple(corrected)
+
+
+def against_nulls(p: float, nulls: Sequence[float]) -> float:
+    """The p-value of one example beside those that unrelated updates gave it.
+
+    Where it is below them all, the least of them stands for the quantile 1 / (1 + B) of B nulls; else its rank counts.
+
+    >>> against_nulls(0.01, (0.5, 0.9, 0.2)), against_nulls(0.01, (0.5, 0.01, 0.2))
+    (0.0125, 0.5)
+    """
+    if not nulls:
+        return p
+    as_good = sum(null <= p for null in nulls)
+    if as_good:
+        return max(p, (1 + as_good) / (1 + len(nulls)))
+    return max(p, p / min(nulls) / (1 + len(nulls)))
+
+
+def judge(
+    attacks: Mapping[str, Sequence[Record]], controls: Mapping[str, Sequence[Record]]
+) -> dict[str, tuple[Judgement, Power | None]]:
+    """Of all attacks on one defence together: Holm's correction is over all of their tests.
+
+    ``attacks`` are the records of each with its nulls; ``controls`` the nulls of the undefended client.
+    """
+    kept = {name: [one for one in records if not one.null and one.evidence] for name, records in attacks.items()}
+    tests = sum(len(record.evidence) for records in kept.values() for record in records)
+    weighed = {name: [p for record in records for p in _weigh(record, attacks[name])] for name, records in kept.items()}
+    corrected = iter(holm([p for values in weighed.values() for p in values]))
+    judged = {}
+    for name, records in kept.items():
+        p = tuple(next(corrected) for _ in weighed[name])
+        power = _power(controls.get(name, ()), tests, len(p))
+        judged[name] = (_judge_one(records, attacks[name], controls.get(name, ()), p, power, tests), power)
+    return judged
+
+
+def _weigh(record: Record, group: Sequence[Record]) -> list[float]:
+    """The p-values of a record beside those of its round's nulls."""
+    nulls = [one.evidence for one in group if one.null and one.round == record.round and one.evidence]
+    return [against_nulls(p, [null[place] for null in nulls]) for place, p in enumerate(record.evidence)]
+
+
+def _judge_one(
+    records: Sequence[Record],
+    group: Sequence[Record],
+    controls: Sequence[Record],
+    p: tuple[float, ...],
+    power: Power | None,
+    tests: int,
+) -> Judgement:
+    if not p:
+        return Judgement(Verdict.NOT_JUDGED)
+    explained = [_explained(record, group) for record in records for _ in record.evidence]
+    leaked = tuple(one <= (SIGNIFICANT if known else _CERTAIN) for one, known in zip(p, explained, strict=True))
+    if any(leaked):
+        verdict = Verdict.LEAKS if 2 * sum(leaked) >= len(leaked) else Verdict.LEAKS_PARTLY
+        return Judgement(verdict, leaked, p)
+    raw = [one for record in records for one in record.evidence]
+    reasons = []
+    if not all(explained):
+        reasons.append(Reason.NOT_EXPLAINED)
+    if any(one * tests <= SIGNIFICANT < beside for one, beside in zip(raw, p, strict=True)):
+        reasons.append(Reason.NULL_RECOVERS_TOO)
+    if power is None:
+        reasons.append(Reason.NO_CONTROL)
+    elif not power.seen:
+        reasons.append(Reason.CONTROL_FAILED)
+    elif any(record.settled is False for record in records) and _settled(controls, tests):
+        reasons.append(Reason.BUDGET_ENDED)
+    return Judgement(Verdict.INCONCLUSIVE if reasons else Verdict.NO_LEAK_FOUND, leaked, p, tuple(reasons))
+
+
+def _explained(record: Record, group: Sequence[Record]) -> bool:
+    """Whether the update is as well explained as those of simulated clients, or none could be compared."""
+    nulls = [one.residual for one in group if one.null and not math.isnan(one.residual)]
+    return not (nulls and record.residual > max(_EXPLAINED, 2 * max(nulls)))
+
+
+def _settled(controls: Sequence[Record], tests: int) -> bool:
+    """Whether every control that found something had a loss that settled: who needs no rest has no excuse."""
+    return all(one.settled is not False for one in controls if any(p * tests <= SIGNIFICANT for p in one.control))
+
+
+def _power(controls: Sequence[Record], tests: int, examples: int) -> Power | None:
+    tried = [p for record in controls for p in record.control]
+    if not tried or not examples:
+        return None
+    seen = sum(p * tests <= SIGNIFICANT for p in tried)
+    rate = stats.binomtest(seen, len(tried)).proportion_ci(method="wilson").low
+    return Power(seen, len(tried), rate, 1 - (1 - rate) ** examples)
 
 
 def labels_leak(recall: Summary, null: Summary, guess: float) -> bool:
@@ -43,11 +186,24 @@ def labels_leak(recall: Summary, null: Summary, guess: float) -> bool:
 
     The guess is exact, so the binomial test is against it; the null, one other batch, must be exceeded as well.
     """
-    return _by_chance(recall, guess) < _SIGNIFICANT and not recall.mean <= null.mean
+    return _by_chance(recall, guess) < SIGNIFICANT and not recall.mean <= null.mean
 
 
 def gravest(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=list(Verdict).index, default=Verdict.NOT_JUDGED)
+
+
+def of_all(judgements: Sequence[Judgement]) -> Judgement:
+    """The judgement of a defence: the gravest of its attacks.
+
+    One attack whose control worked suffices to say that no leak was found: that another failed its own control is then
+    no reason for doubt.
+    """
+    found_nothing = any(one.verdict is Verdict.NO_LEAK_FOUND for one in judgements)
+    failed = {Reason.CONTROL_FAILED, Reason.NO_CONTROL}
+    counted = [one for one in judgements if not (found_nothing and one.reasons and failed.issuperset(one.reasons))]
+    worst = gravest(one.verdict for one in counted)
+    return next((one for one in counted if one.verdict is worst), Judgement(Verdict.NOT_JUDGED))
 
 
 def _by_chance(seen: Summary, chance: float) -> float:

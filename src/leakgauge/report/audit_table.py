@@ -41,6 +41,7 @@ DIGITS = 2
 COLOURS = {
     Verdict.LEAKS: "bold red",
     Verdict.LEAKS_PARTLY: "bold yellow",
+    Verdict.INCONCLUSIVE: "bold magenta",
     Verdict.NO_LEAK_FOUND: "bold green",
     Verdict.NOT_JUDGED: "dim",
 }
