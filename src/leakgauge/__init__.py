@@ -6,6 +6,7 @@ from leakgauge.attacks.recipes import best
 from leakgauge.audit.api import audit
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
+from leakgauge.models import Normalised
 from leakgauge.protocol import (
     THREAT_MODELS,
     FedAvg,
@@ -36,6 +37,7 @@ __all__ = [
     "InputSpace",
     "Learner",
     "ModelState",
+    "Normalised",
     "Outcome",
     "Reconstruction",
     "RecordedRound",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import difflib
 import inspect
@@ -15,6 +14,8 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from torch import nn
+
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
 from leakgauge.catalogue import ATTACKS, DATASETS, DEFENCES, Shelf
@@ -22,7 +23,9 @@ from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
 from leakgauge.defences.base import parts
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.factories import cause
+from leakgauge.factories import import_named, read_options
+from leakgauge.models import NORMALISATIONS, Normalisation, Normalised
+from leakgauge.protocol.losses import LOSSES, LossFunction, as_loss
 from leakgauge.protocol.threat_model import THREAT_MODELS, ThreatModel
 
 T = TypeVar("T")
@@ -40,7 +43,7 @@ def build(shelf: Shelf, text: str, *, kind: str) -> Any:
     Pruning(keep=0.25)
     """
     name, _, rest = text.strip().partition(":")
-    return call(choose(shelf, name, kind=kind), _options(rest, text), owner=f"{kind} {name!r}")
+    return call(choose(shelf, name, kind=kind), read_options(rest, text), owner=f"{kind} {name!r}")
 
 
 def choose(shelf: Mapping[str, T], name: str, *, kind: str) -> T:
@@ -54,6 +57,33 @@ def build_dataset(text: str, root: str | Path | None) -> Dataset:
     """The dataset that a specification names, read below ``root``."""
     dataset: Dataset = build(DATASETS, text, kind="dataset")(None if root is None else Path(root))
     return dataset
+
+
+def build_loss(text: str) -> LossFunction:
+    """A loss of ours, or the user's own function ``package.module:function``.
+
+    >>> build_loss("cross_entropy:label_smoothing=0.1")
+    CrossEntropy(reduction='mean', output=None, label_smoothing=0.1)
+    """
+    name, _, rest = text.strip().partition(":")
+    if name in LOSSES or not rest or "=" in rest:
+        loss: LossFunction = build(LOSSES, text, kind="loss")
+        return loss
+    found = import_named(text, "loss")
+    if not callable(found):
+        raise InvalidCase(f"The loss {text!r} is a {type(found).__name__}; name a function of output and labels.")
+    return as_loss(found)
+
+
+def build_normalised(model: nn.Module, text: str | None) -> nn.Module:
+    """The model behind a normalisation: of a name, or ``mean=[0.5,0.5,0.5],std=[0.25,0.25,0.25]``; None = as it is."""
+    if text is None:
+        return model
+    if "=" not in text:
+        chosen = choose(NORMALISATIONS, text.strip(), kind="normalisation")
+    else:
+        chosen = call(Normalisation, read_options(text, text), owner="normalisation")
+    return Normalised(model, chosen.mean, chosen.std)
 
 
 def build_threat_model(name: str) -> ThreatModel:
@@ -159,39 +189,10 @@ def load_config(path: Path) -> dict[str, Any]:
     return values
 
 
-def _options(rest: str, text: str) -> dict[str, Any]:
-    if not rest:
-        return {}
-    try:
-        # Parsed as the arguments of a call, so that values read as in Python; nothing is evaluated.
-        parsed = ast.parse(f"f({rest})", mode="eval").body
-        if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name) or parsed.args:
-            raise ValueError("options need names")
-        names = [str(word.arg) for word in parsed.keywords]
-        if len(set(names)) < len(names):
-            raise ValueError("an option is given twice")
-        return {name: _literal(word.value) for name, word in zip(names, parsed.keywords)}
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else cause(error)
-        raise InvalidCase(f"Cannot read the options of {text!r} ({reason}); use name:option=value.") from error
-
-
-def _literal(node: ast.expr) -> Any:
-    """A Python literal; a bare word is text, except inf, and so is one with dots, such as the name of a file."""
-    if isinstance(node, ast.Name):
-        return float("inf") if node.id == "inf" else node.id
-    if isinstance(node, ast.Attribute) and isinstance(stem := _literal(node.value), str):
-        return f"{stem}.{node.attr}"
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError) as error:
-        raise ValueError("a value must be a number, a text or a list") from error
-
-
 def _coerce(value: Any, hint: Any, what: str) -> Any:
     """The value as the annotated type; only lossless changes (int to float, list to tuple)."""
-    if get_origin(hint) in (Union, UnionType):  # in our signatures always "or None"
-        return None if value is None else _coerce(value, get_args(hint)[0], what)
+    if get_origin(hint) in (Union, UnionType):  # in our signatures "or None", or one of two plain kinds
+        return value if value is None or type(value) in get_args(hint) else _coerce(value, get_args(hint)[0], what)
     if hint is float and type(value) is int and abs(value) <= sys.float_info.max:
         return float(value)
     if hint in _KINDS and type(value) is not hint:

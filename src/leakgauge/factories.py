@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import sys
+from typing import Any
 
 from torch import nn
 
@@ -12,34 +14,86 @@ from leakgauge.errors import InvalidCase
 
 
 def import_factory(reference: str) -> nn.Module:
-    """The module built by ``package.module:factory``, imported from the working folder or the environment."""
-    module_name, _, attribute = reference.partition(":")
-    if not module_name or not attribute:
-        raise InvalidCase(f"The model {reference!r} names no factory; write package.module:factory.")
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
-    # The user's own code may fail in any way; what it says is the cause.
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:
-        raise InvalidCase(
-            f"The model factory {reference!r} cannot be imported ({cause(error)}); "
-            "check its name and run from its folder."
-        ) from error
+    """The module built by ``package.module:factory`` or, with arguments, ``package.module:factory:depth=20,width=2``.
+
+    It is imported from the working folder or the environment.
+    """
+    name, rest = _split(reference)
+    factory = import_named(name, "model factory")
     if isinstance(factory, nn.Module):
         raise InvalidCase(f"{reference!r} is a model; name a function that builds it, so that it can be built anew.")
+    options = read_options(rest, reference)
+    # The user's own code may fail in any way; what it says is the cause.
     try:
-        model = factory()
+        model = factory(**options)
     except Exception as error:
+        needs = "take these arguments" if options else "be callable without arguments"
         raise InvalidCase(
-            f"The model factory {reference!r} must be callable without arguments, but failed ({cause(error)}); "
-            "wrap it in a function that needs none."
+            f"The model factory {reference!r} must {needs}, but failed ({cause(error)}); give what it needs, as in "
+            "package.module:factory:depth=20, or wrap it in a function that needs nothing."
         ) from error
     if not isinstance(model, nn.Module):
         raise InvalidCase(
             f"The model factory {reference!r} returned {type(model).__name__}; let it return a torch.nn.Module."
         )
     return model
+
+
+def import_named(reference: str, what: str) -> Any:
+    """What ``package.module:name`` names, imported from the working folder or the environment."""
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        kind = what.split()[-1]
+        raise InvalidCase(f"The {what} {reference!r} names no {kind}; write package.module:{kind}.")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:
+        raise InvalidCase(
+            f"The {what} {reference!r} cannot be imported ({cause(error)}); check its name and run from its folder."
+        ) from error
+
+
+def _split(reference: str) -> tuple[str, str]:
+    """The name of a factory, and its arguments, which a second colon begins.
+
+    >>> _split("their.models:resnet:depth=20")
+    ('their.models:resnet', 'depth=20')
+    """
+    module_name, _, rest = reference.partition(":")
+    attribute, _, options = rest.partition(":")
+    return f"{module_name}:{attribute}" if attribute else module_name, options
+
+
+def read_options(rest: str, text: str) -> dict[str, Any]:
+    """The options ``option=value,option=value`` of a specification, read as Python literals; nothing is evaluated."""
+    if not rest:
+        return {}
+    try:
+        # Parsed as the arguments of a call, so that values read as in Python; nothing is evaluated.
+        parsed = ast.parse(f"f({rest})", mode="eval").body
+        if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name) or parsed.args:
+            raise ValueError("options need names")
+        names = [str(word.arg) for word in parsed.keywords]
+        if len(set(names)) < len(names):
+            raise ValueError("an option is given twice")
+        return {name: _literal(word.value) for name, word in zip(names, parsed.keywords)}
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else cause(error)
+        raise InvalidCase(f"Cannot read the options of {text!r} ({reason}); use name:option=value.") from error
+
+
+def _literal(node: ast.expr) -> Any:
+    """A Python literal; a bare word is text, except inf, and so is one with dots, such as the name of a file."""
+    if isinstance(node, ast.Name):
+        return float("inf") if node.id == "inf" else node.id
+    if isinstance(node, ast.Attribute) and isinstance(stem := _literal(node.value), str):
+        return f"{stem}.{node.attr}"
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError) as error:
+        raise ValueError("a value must be a number, a text or a list") from error
 
 
 def cause(error: Exception) -> str:

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from leakgauge import RecordedRound, write_round
+from leakgauge.factories import import_factory
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.types import Batch
 
@@ -311,3 +312,33 @@ def test_other_bad_options_are_refused(refuses: Callable[..., None], file: Path)
 def test_an_unwritable_folder_is_refused(command: Command, file: Path, mlp: str) -> None:
     Path("in_the_way").touch()
     command("invert", file, "--model", mlp, "--out", "in_the_way/out").refused("in_the_way", "--out")
+
+
+def test_a_model_with_arguments_another_loss_and_a_normalisation_of_its_own(
+    command: Command, module: Callable[[str], str]
+) -> None:
+    """The client's loader normalised, its model has one score: recorded by its own names, read behind `Normalised`."""
+    source = """
+from torch import nn
+def net(hidden, seed=0):
+    import torch
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, hidden), nn.Sigmoid(), nn.Linear(hidden, 1))
+"""
+    name = module(source)
+    net = import_factory(f"{name}:net:hidden=5,seed=3")
+    image = torch.rand(1, 1, 4, 4)
+    score = net((image - 0.1307) / 0.3081)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(score, torch.ones(1, 1))
+    gradient = dict(zip(dict(net.named_parameters()), torch.autograd.grad(loss, list(net.parameters()))))
+    recorded = RecordedRound(state=net.state_dict(), update=gradient, space=(1, 4, 4), num_examples=1)
+    write_round(Path("round.safetensors"), recorded)
+    np.savez("truth.npz", images=image.numpy(), labels=np.ones(1, dtype=np.int64))
+    words = ("round.safetensors", "--model", f"{name}:net:hidden=5,seed=3", "--loss", "bce", "--normalise", "mnist")
+    answer = command("invert", *words, *EXACT, "--truth", "truth.npz", "--out", "out", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.rows[0]["metrics"]["psnr"]["mean"] > 80
+    assert answer.rows[0]["metrics"]["label_recall"]["mean"] == 1.0
+    command("invert", *words, *EXACT, "--normalise", "imagnet", "--out", "other").refused("imagenet")
+    command("invert", *words, *EXACT, "--loss", "entropy", "--out", "other").refused("entropy")
+    command("invert", *words[:2], f"{name}:net", "--out", "other").refused("hidden")

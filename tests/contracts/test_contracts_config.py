@@ -237,6 +237,7 @@ def test_a_users_factory_is_imported_or_refused(tmp_path, monkeypatch):
         "def sized(size):\n    return nn.Linear(size, 3)\ndef number():\n    return 7\n"
     )
     assert isinstance(import_factory("their_models:small"), torch.nn.Linear)
+    assert import_factory("their_models:sized:size=4").in_features == 4
     for reference, naming in (
         ("small", "package.module:factory"),
         (":small", "package.module:factory"),

@@ -13,10 +13,12 @@ from leakgauge.attacks.budget import Budget
 from leakgauge.audit.execute import execute
 from leakgauge.audit.plan import DEFAULT_DEFENCES, AuditPlan, OwnClient, prepare
 from leakgauge.audit.result import AuditResult
+from leakgauge.config import build_loss
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.learner import LossFunction, Mode
+from leakgauge.protocol.learner import Mode
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
+from leakgauge.protocol.losses import LossFunction
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.space import InputSpace
 from leakgauge.types import Batch
@@ -24,7 +26,7 @@ from leakgauge.types import Batch
 
 def audit(
     model: nn.Module,
-    loss: LossFunction = cross_entropy,
+    loss: LossFunction | str = cross_entropy,
     batch: Batch | tuple[Tensor, Tensor] | None = None,
     *,
     defences: Sequence[str | Defence] = DEFAULT_DEFENCES,
@@ -42,10 +44,11 @@ def audit(
 ) -> AuditResult:
     """What one update of ``model`` on a private ``batch`` gives away, undefended and defended.
 
-    ``batch`` holds inputs and class labels: members of ``space``, or without one images, pixels in [0, 1].
-    ``references`` are other inputs of the same kind: the crowd that originals are picked from, and the unrelated batch
-    of the null; without them, embedded photographs stand in, or random members of another space. ``attacks`` left out
-    are those that suit the inputs.
+    ``loss`` is a function of the model's output and the labels, or one by name, such as "bce" or
+    "cross_entropy:label_smoothing=0.1". ``batch`` holds inputs and labels: members of ``space``, or without one images,
+    pixels in [0, 1]. ``references`` are other inputs of the same kind: the crowd that originals are picked from, and
+    the unrelated batch of the null; without them, embedded photographs stand in, or random members of another space.
+    ``attacks`` left out are those that suit the inputs.
     ``budget`` is the work of each attack: "quick", "standard", "deep" or a ``Budget``; None leaves each its own.
     With ``out``, results and ``index.html`` are kept there and a second call resumes, in the midst of an attack too.
     """
@@ -56,7 +59,7 @@ def audit(
             raise InvalidCase("The private batch must be a pair of tensors; pass batch=(images, labels).")
         batch = Batch(*batch)
     plan = AuditPlan(
-        own=OwnClient(model, batch, loss, references, space),
+        own=OwnClient(model, batch, build_loss(loss) if isinstance(loss, str) else loss, references, space),
         mode=mode,
         local_update=local_update,
         defences=tuple(defences),

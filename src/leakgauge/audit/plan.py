@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget
@@ -23,6 +23,7 @@ from leakgauge.config import (
     build_budget,
     build_dataset,
     build_defence,
+    build_loss,
     build_threat_model,
     spell_defence,
 )
@@ -30,8 +31,9 @@ from leakgauge.data import Dataset, reference_inputs
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.learner import Learner, LossFunction, Mode, learner_and_state
+from leakgauge.protocol.learner import Learner, Mode, learner_and_state
 from leakgauge.protocol.local_update import LocalUpdate
+from leakgauge.protocol.losses import LossFunction, as_loss, draw_labels
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
@@ -79,6 +81,8 @@ class AuditPlan:
     dataset: str = "photos"
     data_root: str | None = None
     model: str = "compact"
+    normalise: str | None = None
+    loss: str = "cross_entropy"
     state: str | None = None
     train_steps: int | None = None
     mode: Mode = "eval"
@@ -179,7 +183,7 @@ class _Client:
 def _own_client(plan: AuditPlan, own: OwnClient) -> _Client:
     learner, state = learner_and_state(own.model, own.loss, mode=plan.mode)
     space = own.space or ImageSpace.of(own.batch.inputs)
-    classes = check_batch(learner, state, own.batch, space)
+    width = check_batch(learner, state, own.batch, space)
     crowd = "embedded photographs" if isinstance(space, ImageSpace) else f"random {space.kinds}"
     said = ("local_update", "threat_model", "mode", "budget", "seed")
     description = {name: value for name, value in plan.words().items() if name in said} | {
@@ -187,11 +191,11 @@ def _own_client(plan: AuditPlan, own: OwnClient) -> _Client:
         "batch_size": len(own.batch),
         "crowd": "references given" if own.references is not None else crowd,
     }
-    rounds = [_own_round(plan, own, space, classes)]
+    rounds = [_own_round(plan, own, space, width)]
     return _Client(_federation(plan, learner, state, space), space, rounds, None, description)
 
 
-def _own_round(plan: AuditPlan, own: OwnClient, space: InputSpace, classes: int) -> Round:
+def _own_round(plan: AuditPlan, own: OwnClient, space: InputSpace, width: int) -> Round:
     truth, references = own.batch, own.references
     generator = seeded(plan.seed, "crowd")
     needed = plan.distractors + len(truth)
@@ -207,21 +211,28 @@ def _own_round(plan: AuditPlan, own: OwnClient, space: InputSpace, classes: int)
     except InvalidCase as error:
         raise InvalidCase(f"The references do not fit: {error}") from error
     references = references.to(truth.inputs)
-    labels = torch.randint(classes, (len(truth),), generator=generator).to(truth.labels.device)
-    decoy_labels = labels if truth.labels.ndim == 1 else one_hot(labels, classes).to(truth.labels)
+    decoy_labels = draw_labels(as_loss(own.loss), len(truth), width, like=truth.labels, generator=generator)
     return Round(truth, Batch(references[: len(truth)], decoy_labels), references[len(truth) : needed])
 
 
 def _drawn_client(plan: AuditPlan, threat_model: ThreatModel, progress: Progress) -> _Client:
     dataset = build_dataset(plan.dataset, plan.data_root)
     victims = _victims(dataset, plan)
+    loss = build_loss(plan.loss)
     model = victim_model(
-        plan.model, dataset, seed=plan.seed, state=plan.state, steps=plan.train_steps, progress=progress
+        plan.model,
+        dataset,
+        seed=plan.seed,
+        state=plan.state,
+        steps=plan.train_steps,
+        loss=loss,
+        normalise=plan.normalise,
+        progress=progress,
     )
-    learner, state = learner_and_state(model, mode=plan.mode)
+    learner, state = learner_and_state(model, loss, mode=plan.mode)
     description = plan.words() | {
         "version": VERSION,
-        "accuracy": accuracy(model, dataset.test),
+        "accuracy": accuracy(model, dataset.test, loss),
         "victims": [chosen.tolist() for chosen in victims],
         "class_names": list(dataset.class_names),
     }

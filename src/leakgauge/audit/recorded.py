@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import Generator, Tensor
+from torch.nn.functional import cross_entropy
 
 from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.budget import with_budget
@@ -16,11 +17,12 @@ from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.result import RECORDED
 from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
 from leakgauge.catalogue import ATTACKS, LOCAL_UPDATES, Shelf, label_metrics, standard_metrics
-from leakgauge.config import build, build_budget, build_defence
+from leakgauge.config import build, build_budget, build_defence, build_loss, build_normalised
 from leakgauge.data import read_batch, reference_inputs
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory
 from leakgauge.protocol.local_update import LocalUpdate
+from leakgauge.protocol.losses import LossFunction, draw_labels
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.recording import RecordedRound, observe, read_round
 from leakgauge.protocol.round import Federation
@@ -49,6 +51,8 @@ class RecordedPlan:
 
     files: tuple[str, ...]
     model: str
+    normalise: str | None = None
+    loss: str = "cross_entropy"
     attacks: tuple[str, ...] | None = None
     labels_only: bool = False
     batch_size: int | None = None
@@ -101,7 +105,7 @@ def _default_attack(plan: RecordedPlan, recorded: RecordedRound) -> str:
 def _cases(plan: RecordedPlan, number: int, recorded: RecordedRound, attacks: Mapping[str, Attack]) -> Iterator[Case]:
     if plan.labels_only:
         recorded = _state_size(recorded, plan.batch_size, plan.files[number])
-    opened = OpenRound.of(recorded, import_factory(plan.model))
+    opened = OpenRound.of(recorded, build_normalised(import_factory(plan.model), plan.normalise), build_loss(plan.loss))
     truth = opened.truth(Path(plan.truths[number])) if plan.truths else None
     for name, attack in attacks.items():
         seen = opened.without_labels() if isinstance(attack, LabelAttack) else opened
@@ -139,13 +143,13 @@ class OpenRound:
     plain: LocalUpdate | None
 
     @classmethod
-    def of(cls, recorded: RecordedRound, model: torch.nn.Module) -> OpenRound:
+    def of(cls, recorded: RecordedRound, model: torch.nn.Module, loss: LossFunction = cross_entropy) -> OpenRound:
         plain = recorded.local_update
         algorithm: LocalUpdate | None = None if plain is None else build(LOCAL_UPDATES, plain, kind="local update")
         client = algorithm
         if algorithm is not None and recorded.defence is not None:
             client = build_defence(recorded.defence)(algorithm)
-        return cls(recorded, observe(recorded, model, local_update=client), algorithm)
+        return cls(recorded, observe(recorded, model, loss, local_update=client), algorithm)
 
     def without_labels(self) -> OpenRound:
         """As an attack on labels sees it, which still learns how many there are."""
@@ -193,8 +197,9 @@ class OpenRound:
         if self.plain is None:
             return [scored]  # without the client's algorithm there is no unrelated update to compute
         seen, recorded = self.observation, self.recorded
-        classes = seen.learner.num_classes(seen.state, seen.probe)
-        decoy = Batch(unrelated.to(seen.state.dtype), torch.randint(classes, (len(unrelated),), generator=generator))
+        width = seen.learner.width(seen.state, seen.probe)
+        labels = draw_labels(seen.learner.loss, len(unrelated), width, like=truth.labels, generator=generator)
+        decoy = Batch(unrelated.to(seen.state.dtype), labels)
         client = SimulatedClient(
             Federation(seen.learner.in_mode(recorded.mode), seen.state, self.plain, seen.space),
             decoy,

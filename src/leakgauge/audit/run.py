@@ -109,7 +109,7 @@ def _attack(
 
 
 def _compare(
-    case: Case, reconstruction: Reconstruction, space: InputSpace | None, num_classes: int
+    case: Case, reconstruction: Reconstruction, space: InputSpace | None, num_classes: int | None
 ) -> Comparison | None:
     if case.truth is None:
         return None
@@ -133,8 +133,10 @@ def _size(case: Case, crowd: Tensor | None) -> int:
     return 0 if case.truth is None or crowd is None else crowd.shape[-case.truth.inputs.ndim]
 
 
-def _count(labels: Tensor | None, num_classes: int) -> tuple[int, ...] | None:
-    return None if labels is None else tuple(class_counts(labels.detach().cpu(), num_classes).tolist())
+def _count(labels: Tensor | None, num_classes: int | None) -> tuple[int, ...] | None:
+    if labels is None or num_classes is None or (labels.ndim == 1 and labels.is_floating_point()):
+        return None
+    return tuple(class_counts(labels.detach().cpu(), num_classes).tolist())
 
 
 def score(comparison: Comparison, metrics: Metrics) -> dict[str, tuple[float, ...]]:

@@ -16,6 +16,24 @@ SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of data, cl
 SchemeOption = Annotated[str, typer.Option("--scheme", help="inside:k=4, cross:k=6,least_private=0.3, mixup:k=4, ...")]
 BudgetOption = Annotated[str | None, typer.Option("--budget", help="Work of each attack: quick, standard or deep.")]
 SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Seconds of each attack.")]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", help="A catalogue model, or package.module:factory, with arguments ...:factory:depth=20."),
+]
+OwnModelOption = Annotated[
+    str,
+    typer.Option("--model", help="package.module:factory of the updates' model, with arguments ...:factory:depth=20."),
+]
+LossOption = Annotated[
+    str | None,
+    typer.Option("--loss", help="cross_entropy, bce, multi_label, mse:reduction=sum, ..., or package.module:function."),
+]
+NormaliseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--normalise", help="What the model expects of pixels: imagenet, cifar10, mnist, half, or mean=[..],std=[..]."
+    ),
+]
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="Attacks on a small model that run at once; else one per core when it pays."),

@@ -12,7 +12,10 @@ from leakgauge.cli.options import (
     BudgetOption,
     JsonFlag,
     LimitOption,
+    LossOption,
+    NormaliseOption,
     OutOption,
+    OwnModelOption,
     SecondsOption,
     SeedOption,
     check_limits,
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 
 def invert(
     file: Annotated[Path, typer.Argument(help="A recorded round, as .safetensors.")],
-    model: Annotated[str, typer.Option(help="package.module:factory of the model the update belongs to.")],
+    model: OwnModelOption,
+    normalise: NormaliseOption = None,
+    loss: LossOption = None,
     attack: Annotated[str | None, typer.Option(help="The attack to run; else one that suits the inputs.")] = None,
     budget: BudgetOption = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
@@ -60,7 +65,9 @@ def invert(
 
 def labels(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded rounds, as .safetensors.")],
-    model: Annotated[str, typer.Option(help="package.module:factory of the model the updates belong to.")],
+    model: OwnModelOption,
+    normalise: NormaliseOption = None,
+    loss: LossOption = None,
     method: Annotated[list[str] | None, typer.Option(help="Repeatable; a label attack of `leakgauge list`.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per update, where a file does not say.")] = None,
     truth: Annotated[

@@ -10,14 +10,16 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from leakgauge.cli.options import JsonFlag, OutOption, SeedOption, options_for
+from leakgauge.cli.options import JsonFlag, LossOption, ModelOption, NormaliseOption, OutOption, SeedOption, options_for
 from leakgauge.cli.output import exit_early, print_json, print_path, stderr
 
 
 def train(
     dataset: Annotated[str | None, typer.Option(help="photos, digits, cifar10, npz:file='x.npz', ...")] = None,
     data_root: Annotated[str | None, typer.Option(help="Folder that holds the dataset's files.")] = None,
-    model: Annotated[str | None, typer.Option(help="A catalogue model, or package.module:factory.")] = None,
+    model: ModelOption = None,
+    normalise: NormaliseOption = None,
+    loss: LossOption = None,
     state: Annotated[str | None, typer.Option(help="First weights of the model, as .safetensors.")] = None,
     defence: Annotated[str | None, typer.Option(help="What every update passes through; join with +.")] = None,
     recipe: Annotated[

@@ -75,10 +75,12 @@ class Normalise(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, normalisation: Normalisation, axes: int = 2) -> None:
+    def __init__(self, normalisation: Normalisation, axes: int = 2, *, persistent: bool = True) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(normalisation.mean).reshape(-1, *(1,) * axes))
-        self.register_buffer("std", torch.tensor(normalisation.std).reshape(-1, *(1,) * axes))
+        mean = torch.tensor(normalisation.mean).reshape(-1, *(1,) * axes)
+        self.register_buffer("mean", mean, persistent=persistent)
+        std = torch.tensor(normalisation.std).reshape(-1, *(1,) * axes)
+        self.register_buffer("std", std, persistent=persistent)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return (inputs - self.mean) / self.std

@@ -15,6 +15,7 @@ from leakgauge.protocol.local_update import (
     UpdateTransform,
     Wrapped,
 )
+from leakgauge.protocol.losses import summed
 from leakgauge.protocol.wrappers import Aggregated, Private
 
 _STRONGEST_FIRST = (Departure.GAUSSIAN, Departure.LAPLACE, Departure.LENGTH)
@@ -94,6 +95,15 @@ def local_steps(client: LocalUpdate | None, num_examples: int) -> int | None:
     return len(steps.steps(num_examples // clients_behind(client))) if isinstance(steps, LocalSteps) else None
 
 
+def examples_per_step(client: LocalUpdate | None, num_examples: int) -> float:
+    """How many examples the gradient of one step is of, on average."""
+    own, steps = num_examples // clients_behind(client), algorithm(client)
+    if not isinstance(steps, LocalSteps):
+        return own
+    batches = [part for step in steps.steps(own) for part in step]
+    return sum(part.stop - part.start for part in batches) / len(batches)
+
+
 def sums_gradients(client: LocalUpdate | None) -> bool:
     """Whether the update is a sum of gradients on the client's way and of nothing else, as far as is known."""
     steps = algorithm(client)
@@ -124,8 +134,8 @@ def is_mean_gradient(client: LocalUpdate) -> bool:
 
 
 def merge_clients(client: LocalUpdate, learner: Learner) -> LocalUpdate:
-    """An aggregate of plain gradients as the gradient of all examples, which it is unless they meet in BatchNorm."""
-    meets = learner.mode == "train" and learner.batch_norm_layers()
+    """An aggregate of plain gradients as the gradient of all examples, which it is unless they meet or are summed."""
+    meets = (learner.mode == "train" and learner.batch_norm_layers()) or summed(learner.loss)
     aggregate = computation(client)
     if not isinstance(aggregate, Aggregated) or meets or not is_mean_gradient(aggregate.inner):
         return client

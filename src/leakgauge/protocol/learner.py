@@ -19,11 +19,11 @@ from torch.overrides import TorchFunctionMode
 
 from leakgauge.errors import InvalidCase, UnsupportedModel
 from leakgauge.protocol.bare_modules import bare_module
+from leakgauge.protocol.losses import Loss, LossFunction, Targets, as_loss, describe_output, targets_of
 from leakgauge.protocol.second_derivatives import composed
 from leakgauge.types import Batch, BatchStatistics, ModelState, ParamTree
 
 Mode = Literal["train", "eval"]
-LossFunction = Callable[[Tensor, Tensor], Tensor]
 GradientRule = Callable[["Learner", ModelState, Batch], dict[str, Tensor]]
 
 _Dropping = _DropoutNd | nn.MultiheadAttention | nn.RNNBase
@@ -77,6 +77,7 @@ class Learner:
     composed: bool = False
 
     def logits(self, params: ParamTree, buffers: ParamTree, inputs: Tensor) -> Tensor:
+        """What the model returns: scores n x k or, for a loss that knows what to make of it, anything."""
         if self.mode == "train":
             # A user's own layer may write to its buffers; it gets copies, so that the state stays as it was sent.
             buffers = {name: buffer.clone() for name, buffer in buffers.items()}
@@ -136,25 +137,50 @@ class Learner:
         """Name of the linear layer whose output *is* the logits, found by running ``probe``."""
         outputs: dict[str, Tensor] = {}
         with torch.no_grad(), _observing(self.module, nn.Linear, lambda name, _, out: outputs.__setitem__(name, out)):
-            logits = self.logits(state.params, state.buffers, probe)
+            scores = self.scores(state, probe)
         for name, output in outputs.items():
-            if output is logits:
+            if output is scores:
                 return name
         raise UnsupportedModel(
             "The model's output is not the output of an nn.Linear layer, so labels cannot be read from its head; "
             "disclose the labels or use an attack that does not need them."
         )
 
-    def num_classes(self, state: ModelState, probe: Tensor) -> int:
-        """The width of the logits of ``probe``."""
+    @property
+    def targets(self) -> Targets:
+        """What the labels are."""
+        return targets_of(self.loss)
+
+    def scores(self, state: ModelState, inputs: Tensor) -> Any:
+        """What the loss looks at: of a user's own function, all that the model returns."""
+        output = self.logits(state.params, state.buffers, inputs)
+        return self.loss.scores(output) if isinstance(self.loss, Loss) else output
+
+    def width(self, state: ModelState, probe: Tensor) -> int:
+        """How many scores each example has; 0 where only the user's own loss can tell."""
         with torch.no_grad():
-            scores: object = self.logits(state.params, state.buffers, probe)
-        if not isinstance(scores, Tensor) or scores.ndim != 2:
-            found = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
+            scores = self.scores(state, probe)
+        rows = isinstance(scores, Tensor) and scores.ndim == 2
+        if self.targets is Targets.CLASSES and not rows:
             raise InvalidCase(
-                f"The model returned {found} instead of one row of class scores per input; wrap it in one that does."
+                f"The model returned {describe_output(scores)} instead of one row of class scores per input; wrap it "
+                "in one that does, or pass a loss that says which part counts, CrossEntropy(output=...), or your own."
             )
-        return scores.shape[1]
+        if self.targets is Targets.OWN:
+            return scores.shape[1] if rows else 0
+        return scores[0].numel() if scores.ndim else 0
+
+    def num_classes(self, state: ModelState, probe: Tensor) -> int:
+        """How many classes the labels tell apart."""
+        width = self.width(state, probe)
+        if self.targets is Targets.BINARY:
+            return 2
+        if self.targets not in (Targets.CLASSES, Targets.OWN) or not width:
+            raise UnsupportedModel(
+                f"The labels of this model are {self.targets.value}, not classes; disclose the labels, and use attacks "
+                "that do not have to restore them."
+            )
+        return width
 
 
 def learner_and_state(
@@ -171,7 +197,7 @@ def learner_and_state(
         raise InvalidCase("The model has no trainable parameter, so its update is empty; unfreeze at least one layer.")
     frozen = {name: p.detach().clone() for name, p in module.named_parameters() if not p.requires_grad}
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-    return Learner(_without_storage(module, mode), loss, mode), ModelState(params, {**frozen, **buffers})
+    return Learner(_without_storage(module, mode), as_loss(loss), mode), ModelState(params, {**frozen, **buffers})
 
 
 def _without_storage(module: nn.Module, mode: Mode) -> nn.Module:

@@ -10,8 +10,8 @@ from torch import Tensor
 from leakgauge.errors import InvalidUpdate
 from leakgauge.types import ParamTree
 
-_WRAPPERS = frozenset({"module", "_orig_mod", "_module", "_fsdp_wrapped_module"})
-"""What DataParallel, torch.compile, Opacus and FSDP put into the names of the parameters they wrap."""
+_WRAPPERS = frozenset({"module", "_orig_mod", "_module", "_fsdp_wrapped_module", "normalised"})
+"""What DataParallel, torch.compile, Opacus, FSDP and `Normalised` put into the names of the parameters they wrap."""
 
 _CLONE = "keep {name: tensor.clone() for name, tensor in model.state_dict().items()} before training"
 

@@ -8,14 +8,15 @@ from torch import Tensor
 from leakgauge.errors import InvalidCase, LeakGaugeError
 from leakgauge.factories import cause
 from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.losses import check_labels
 from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, ModelState
 
 
 def check_model(learner: Learner, state: ModelState, space: InputSpace, labels: Tensor | None) -> int:
-    """The number of classes, after making sure that inputs fit the model and labels fit its classes."""
+    """How many scores an example has, after making sure that inputs fit the model and labels fit its loss."""
     try:
-        classes = learner.num_classes(state, space.probe(2, state))
+        width = learner.width(state, space.probe(2, state))
     except LeakGaugeError:
         raise
     except Exception as error:  # a user's own model may fail in any way
@@ -24,27 +25,12 @@ def check_model(learner: Learner, state: ModelState, space: InputSpace, labels: 
             "space and the model factory."
         ) from error
     if labels is not None:
-        _check_labels(labels, classes)
-    return classes
-
-
-def _check_labels(labels: Tensor, classes: int) -> None:
-    if labels.ndim == 2 and labels.is_floating_point() and labels.shape[1] == classes and bool(labels.isfinite().all()):
-        return
-    if labels.ndim != 1 or labels.dtype not in (torch.int64, torch.uint8):
-        raise InvalidCase(
-            f"Labels must be whole class numbers (int64, shape n) or class probabilities (shape n x {classes}), "
-            f"got {labels.dtype} of shape {tuple(labels.shape)}; convert them."
-        )
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise InvalidCase(
-            f"Labels run from {int(labels.min())} to {int(labels.max())}, but the model has {classes} classes "
-            f"(0 to {classes - 1}); use a model with the right number of outputs."
-        )
+        check_labels(learner.loss, labels, width)
+    return width
 
 
 def check_batch(learner: Learner, state: ModelState, batch: Batch, space: InputSpace | None = None) -> int:
-    """The number of classes, after making sure that this private batch can be trained on; without a space, images."""
+    """How many scores an example has, after making sure that this batch can be trained on; without a space, images."""
     if len(batch) == 0:
         raise InvalidCase("The private batch is empty; pass at least one example.")
     space = space or ImageSpace.of(batch.inputs)

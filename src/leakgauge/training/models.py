@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from leakgauge.catalogue import MODELS
-from leakgauge.config import build
+from leakgauge.config import build, build_normalised
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import import_factory
@@ -18,6 +19,8 @@ from leakgauge.models import ModelFactory, Normalisation
 from leakgauge.models import build as build_model
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import learner_and_state
+from leakgauge.protocol.losses import LossFunction, Targets, check_labels
+from leakgauge.protocol.state_dicts import rename
 from leakgauge.protocol.validation import check_loss, check_model
 from leakgauge.randomness import global_stream, seeded
 from leakgauge.threads import model_threads
@@ -35,10 +38,11 @@ def is_own_model(words: str) -> bool:
 
     Options have an equals sign, so a misspelt name is none.
 
-    >>> [is_own_model(words) for words in ("their.module:factory", "compact:width=8", "compakt:width=8")]
-    [True, False, False]
+    >>> [is_own_model(words) for words in ("their.module:factory", "their.module:factory:depth=20", "compakt:width=8")]
+    [True, True, False]
     """
-    return ":" in words and words.partition(":")[0] not in MODELS and "=" not in words
+    name, colon, rest = words.partition(":")
+    return bool(colon) and name not in MODELS and "=" not in rest.partition(":")[0]
 
 
 def default_steps(words: str, state: str | None) -> int:
@@ -58,8 +62,21 @@ def model_for(dataset: Dataset, factory: ModelFactory, *, seed: int, classes: in
     )
 
 
-def named_model(words: str, dataset: Dataset, *, seed: int, state: str | None = None) -> nn.Module:
-    """The model of the catalogue, or the user's own, with its first weights or those of a file, fit for the dataset."""
+def named_model(
+    words: str,
+    dataset: Dataset,
+    *,
+    seed: int,
+    state: str | None = None,
+    loss: LossFunction = cross_entropy,
+    normalise: str | None = None,
+) -> nn.Module:
+    """The model of the catalogue, or the user's own, with its first weights or those of a file, fit for the dataset.
+
+    A user's model that expects normalised inputs says so by ``normalise``; those of the catalogue normalise inside.
+    """
+    if normalise is not None and not is_own_model(words):
+        raise InvalidCase(f"The model {words!r} of the catalogue normalises inside; leave out the normalisation.")
     if is_own_model(words):
         # A factory that draws its weights from the global stream gives the same model again for the same seed.
         with global_stream(seeded(seed, "model")):
@@ -68,7 +85,8 @@ def named_model(words: str, dataset: Dataset, *, seed: int, state: str | None = 
         model = model_for(dataset, build(MODELS, words, kind="model"), seed=seed)
     if state is not None:
         _load(model, Path(state))
-    _check_fit(model, dataset)
+    model = build_normalised(model, normalise)
+    _check_fit(model, dataset, loss)
     return model.eval()
 
 
@@ -79,16 +97,18 @@ def victim_model(
     seed: int,
     state: str | None = None,
     steps: int | None = None,
+    loss: LossFunction = cross_entropy,
+    normalise: str | None = None,
     progress: Progress = silent,
 ) -> nn.Module:
     """`named_model`, trained for ``steps`` undefended steps, or for the `default_steps` where there is data."""
-    model = named_model(words, dataset, seed=seed, state=state)
+    model = named_model(words, dataset, seed=seed, state=state, loss=loss, normalise=normalise)
     if steps is None:
         steps = default_steps(words, state) if len(dataset.train) else 0
     if steps:
         plain = replace(Training(), steps=steps)
         with model_threads(model):
-            train(model, dataset.train, plain, generator=seeded(seed, "train"), progress=progress)
+            train(model, dataset.train, plain, loss, generator=seeded(seed, "train"), progress=progress)
     return model
 
 
@@ -153,7 +173,7 @@ def _kept(module: nn.Module, path: Path) -> float | None:
 def _load(model: nn.Module, path: Path) -> None:
     tensors, _ = read_tensors(path)
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(rename(tensors, model.state_dict()))
     except RuntimeError as error:
         first = str(error).splitlines()[1].strip() if len(str(error).splitlines()) > 1 else str(error)
         raise InvalidCase(
@@ -161,12 +181,14 @@ def _load(model: nn.Module, path: Path) -> None:
         ) from error
 
 
-def _check_fit(model: nn.Module, dataset: Dataset) -> None:
-    learner, state = learner_and_state(model)
-    classes = check_model(learner, state, dataset.space, None)
-    if classes < dataset.num_classes:
+def _check_fit(model: nn.Module, dataset: Dataset, loss: LossFunction) -> None:
+    learner, state = learner_and_state(model, loss)
+    width = check_model(learner, state, dataset.space, None)
+    classes = 2 if learner.targets is Targets.BINARY else width
+    if learner.targets in (Targets.CLASSES, Targets.BINARY) and classes < dataset.num_classes:
         raise InvalidCase(
-            f"The model has {classes} outputs but {dataset.name!r} has {dataset.num_classes} classes; "
+            f"The model has {width} outputs but {dataset.name!r} has {dataset.num_classes} classes; "
             "use a model with the right number of outputs."
         )
+    check_labels(loss, dataset.test.labels, width)
     check_loss(learner, state, dataset.test[:2])

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor
+from torch.nn.functional import cross_entropy
 
 from leakgauge.defences import Defence, parts
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import UpdateTransform
+from leakgauge.protocol.losses import LossFunction, named_classes
 from leakgauge.types import Batch, ModelState
 
 ENCODINGS = 10
@@ -27,7 +29,7 @@ def answer(defence: Defence, learner: Learner, state: ModelState, images: Tensor
     """
 
     def logits(asked: Tensor) -> Tensor:
-        return learner.logits(state.params, state.buffers, asked)
+        return learner.scores(state, asked)
 
     for part in parts(defence):
         if isinstance(part, UpdateTransform) and part.flips_signs:
@@ -40,10 +42,12 @@ def answer(defence: Defence, learner: Learner, state: ModelState, images: Tensor
 def hits(learner: Learner, state: ModelState, data: Batch, defence: Defence, *, generator: Generator) -> Tensor:
     """1 for each example that the model classifies correctly, else 0; in eval mode, as a model is used."""
     tested = learner.in_mode("eval")
-    return count_hits(data, lambda block: answer(defence, tested, state, block.inputs, generator=generator))
+    return count_hits(
+        data, lambda block: answer(defence, tested, state, block.inputs, generator=generator), learner.loss
+    )
 
 
-def count_hits(data: Batch, ask: Callable[[Batch], Tensor]) -> Tensor:
+def count_hits(data: Batch, ask: Callable[[Batch], Tensor], loss: LossFunction = cross_entropy) -> Tensor:
     """1 for each example whose own class has the highest of the scores that are given for it, else 0.
 
     Asked in equal parts: a last one of few would leave too few to mix.
@@ -52,5 +56,5 @@ def count_hits(data: Batch, ask: Callable[[Batch], Tensor]) -> Tensor:
         return torch.empty(0, dtype=torch.float64)
     blocks = torch.arange(len(data)).tensor_split(math.ceil(len(data) / _BLOCK))
     with torch.no_grad():
-        named = [ask(data[rows]).argmax(1) for rows in blocks]
+        named = [named_classes(loss, ask(data[rows])) for rows in blocks]
     return (torch.cat(named) == data.labels).double()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from leakgauge.checkpoints import CHECKPOINT_EVERY, run_kept
-from leakgauge.config import build, build_dataset, build_defence, choose
+from leakgauge.config import build, build_dataset, build_defence, build_loss, choose
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, guaranteed_epsilon
 from leakgauge.files import finite
@@ -35,6 +35,8 @@ class TrainingPlan:
     dataset: str = "photos"
     data_root: str | None = None
     model: str = "compact"
+    normalise: str | None = None
+    loss: str = "cross_entropy"
     state: str | None = None
     defence: str = "none"
     recipe: str = "short"
@@ -158,13 +160,15 @@ def prepare_training(plan: TrainingPlan, dataset: Dataset | None = None) -> Prep
     defence, recipe = build_defence(plan.defence), plan.chosen_recipe()
     dataset = dataset or build_dataset(plan.dataset, plan.data_root)
     settings = recipe.training(len(dataset.train))
-    module = named_model(plan.model, dataset, seed=plan.seed, state=plan.state)
-    learner, state = learner_and_state(module, mode="train")
+    loss = build_loss(plan.loss)
+    module = named_model(plan.model, dataset, seed=plan.seed, state=plan.state, loss=loss, normalise=plan.normalise)
+    learner, state = learner_and_state(module, loss, mode="train")
     key = digest(
         (
             training_code(),
             plan.dataset,
             plan.model,
+            plan.loss,
             repr(defence),
             repr(settings),
             repr(recipe.schedule),

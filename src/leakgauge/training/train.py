@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
+from leakgauge.protocol.losses import LossFunction, Targets, named_classes, targets_of
 from leakgauge.randomness import global_stream
 from leakgauge.schedules import ConstantRate, CosineDecay, RegularDecay, Schedule
 from leakgauge.types import Batch
@@ -30,6 +31,7 @@ def train(
     model: nn.Module,
     data: Batch,
     training: Training,
+    loss: LossFunction = cross_entropy,
     *,
     generator: Generator,
     progress: Progress = silent,
@@ -46,21 +48,21 @@ def train(
                 order = torch.randperm(len(data), generator=generator)
             chosen, order = order[: training.batch_size], order[training.batch_size :]
             optimiser.zero_grad()
-            cross_entropy(model(data.inputs[chosen]), data.labels[chosen]).backward()
+            loss(model(data.inputs[chosen]), data.labels[chosen]).backward()
             optimiser.step()
             progress(Tick(step + 1, (step + 1) / training.steps))
     model.eval()
 
 
-def accuracy(model: nn.Module, data: Batch, *, block: int = 512) -> float:
-    """Share of examples classified correctly; NaN without examples."""
-    if len(data) == 0:
+def accuracy(model: nn.Module, data: Batch, loss: LossFunction = cross_entropy, *, block: int = 512) -> float:
+    """Share of examples classified correctly; NaN without examples, and where labels are no classes."""
+    if len(data) == 0 or targets_of(loss) not in (Targets.CLASSES, Targets.BINARY):
         return float("nan")
     model.eval()
     with torch.no_grad():
         hits = sum(
-            int((model(data.inputs[start : start + block]).argmax(1) == data.labels[start : start + block]).sum())
-            for start in range(0, len(data), block)
+            int((named_classes(loss, model(part.inputs)) == part.labels).sum())
+            for part in (data[start : start + block] for start in range(0, len(data), block))
         )
     return hits / len(data)
 

@@ -14,8 +14,8 @@ from leakgauge.attacks.encodings.algebra.whitening import (
     Features,
     HighPass,
     Magnitudes,
-    Normalised,
     Squares,
+    UnitLength,
     View,
     Whitened,
     unit,
@@ -54,7 +54,7 @@ class PairRow:
 def similarities(demasker: View | None = None) -> dict[str, tuple[View, Features]]:
     """What may be compared of two encodings: the published inner product first."""
     found: dict[str, tuple[View, Features]] = {
-        "inner product, published": (AsPublished(), Normalised()),
+        "inner product, published": (AsPublished(), UnitLength()),
         "inner product, whitened": (AsPublished(), Whitened()),
         "magnitudes, whitened": (Magnitudes(), Whitened()),
         "squares, high-pass": (Squares(), HighPass()),

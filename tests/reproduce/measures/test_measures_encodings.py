@@ -9,7 +9,7 @@ import torch
 from measures_support import compare_pairs, recover_from_one, similarities
 
 from encodings_support import area, fields
-from leakgauge.attacks.encodings.algebra.whitening import AsPublished, Magnitudes, Normalised, Whitened, centred
+from leakgauge.attacks.encodings.algebra.whitening import AsPublished, Magnitudes, UnitLength, Whitened, centred
 from leakgauge.attacks.encodings.demasking import Demasker, UNet
 from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.attacks.encodings.search.public_search import PublicPursuit, PublicSearch
@@ -61,7 +61,7 @@ def test_a_deployment_rounds_crops_and_hides_that_it_did():
 
 def test_a_search_finds_what_is_there_and_its_null_is_at_chance():
     attacks = {
-        "published": PublicSearch(Correlation(Normalised()), 30),
+        "published": PublicSearch(Correlation(UnitLength()), 30),
         "whitened": PublicSearch(Correlation(Whitened()), 30),
         "pursuit": PublicPursuit(),
     }
@@ -155,7 +155,7 @@ def test_recovery_of_other_images_identifies_nothing():
 
 
 def test_a_copy_among_the_decoys_hides_an_image():
-    rows = Normalised().fit(POOLS.public)(POOLS.public[:3])
+    rows = UnitLength().fit(POOLS.public)(POOLS.public[:3])
     assert bool(identified(rows, rows, -rows).all())
     assert not bool(identified(rows, rows, rows).any())
 

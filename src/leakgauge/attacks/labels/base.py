@@ -12,7 +12,8 @@ from torch import Generator, Tensor
 
 from leakgauge.attacks.base import LabelAttack, finite_update
 from leakgauge.errors import UnsupportedModel
-from leakgauge.protocol.clients import gain, way
+from leakgauge.protocol.clients import examples_per_step, gain, way
+from leakgauge.protocol.losses import CrossEntropy, LossFunction, Targets, summed
 from leakgauge.protocol.observation import UpdateObservation, known
 
 
@@ -56,12 +57,29 @@ def head_of(observation: UpdateObservation) -> Head:
         return None if found is None else found.detach().cpu().double()
 
     weight, weight_update = double(held, "weight"), double(dict(update), "weight")
+    targets = observation.learner.targets
+    if targets not in (Targets.CLASSES, Targets.BINARY, Targets.OWN):
+        raise UnsupportedModel(
+            f"The labels of this client are {targets.value}, which no rule for class labels can restore; disclose them."
+        )
     if weight is None or weight_update is None:
         raise UnsupportedModel(
             f"The update holds no gradient of the classifier {name!r}, so no label can be read from it; "
             "disclose the labels or train the last layer."
         )
-    return Head(weight, double(held, "bias"), weight_update, double(dict(update), "bias"))
+    head = Head(weight, double(held, "bias"), weight_update, double(dict(update), "bias"))
+    return _two_classes(head) if targets is Targets.BINARY else head
+
+
+def _two_classes(head: Head) -> Head:
+    """One score z for the second of two classes is softmax with scores 0 and z; their gradients differ by the sign."""
+    bias, moved = head.bias, head.bias_update
+    return Head(
+        torch.cat([torch.zeros_like(head.weight), head.weight]),
+        None if bias is None else torch.cat([torch.zeros_like(bias), bias]),
+        torch.cat([-head.weight_update, head.weight_update]),
+        None if moved is None else torch.cat([-moved, moved]),
+    )
 
 
 def mean_gradient(observation: UpdateObservation, *, needed_by: object) -> Head:
@@ -69,6 +87,8 @@ def mean_gradient(observation: UpdateObservation, *, needed_by: object) -> Head:
     client = known(observation.local_update, "local_update", needed_by=needed_by)
     num_examples = known(observation.num_examples, "num_examples", needed_by=needed_by)
     scale = known(gain(client, num_examples) or None, "the scale of the update", needed_by=needed_by)
+    if summed(observation.learner.loss):
+        scale *= examples_per_step(client, num_examples)
     head = head_of(observation)
     bias = None if head.bias_update is None else head.bias_update / scale
     return head._replace(weight_update=head.weight_update / scale, bias_update=bias)
@@ -98,7 +118,18 @@ class CountRule(LabelAttack):
 
     def restore(self, observation: UpdateObservation, *, generator: Generator) -> Tensor:
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
-        return as_labels(whole_counts(self.estimate(observation, generator=generator), num_examples), observation)
+        counts = sharpen(self.estimate(observation, generator=generator), observation.learner.loss, num_examples)
+        return as_labels(whole_counts(counts, num_examples), observation)
+
+
+def sharpen(counts: Tensor, loss: LossFunction, num_examples: int) -> Tensor:
+    """Counts of labels as they were before they were smoothed: n_c became (1 - a) n_c + a n / C.
+
+    >>> sharpen(torch.tensor([1.8, 0.2]), CrossEntropy(label_smoothing=0.2), 2)
+    tensor([2., 0.])
+    """
+    smoothing = loss.label_smoothing if isinstance(loss, CrossEntropy) else 0.0
+    return (counts - smoothing * num_examples / len(counts)) / (1 - smoothing)
 
 
 def as_labels(counts: Tensor, observation: UpdateObservation) -> Tensor:

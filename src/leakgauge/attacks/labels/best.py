@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Generator, Tensor
 
 from leakgauge.attacks.labels.alternating import Alternating
-from leakgauge.attacks.labels.base import CountRule, head_of
+from leakgauge.attacks.labels.base import CountRule, head_of, sharpen
 from leakgauge.attacks.labels.head_matching import HeadMatching
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import MissingKnowledge
@@ -38,7 +38,8 @@ class BestLabels(CountRule):
             counts = Alternating().estimate(observation, generator=generator)
         except MissingKnowledge:
             return IDLG().estimate(observation, generator=generator)
-        certain = float((counts - counts.round()).abs().max()) <= self.doubt
+        sharp = sharpen(counts, observation.learner.loss, num_examples)
+        certain = float((sharp - sharp.round()).abs().max()) <= self.doubt
         return counts if certain or not cheap else HeadMatching().estimate(observation, generator=generator)
 
 

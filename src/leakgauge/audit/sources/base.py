@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
+from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.space import InputSpace
 
@@ -31,8 +32,8 @@ class Source(ABC, Generic[Observation]):
         """Equal fingerprints mean equal observations."""
 
     @abstractmethod
-    def num_classes(self) -> int:
-        """How many classes a label is one of."""
+    def num_classes(self) -> int | None:
+        """How many classes a label is one of; None where labels are no classes."""
 
     def space(self) -> InputSpace | None:
         """What the private inputs are; None for images of the size that they have."""
@@ -50,9 +51,12 @@ class Source(ABC, Generic[Observation]):
 class UpdateSource(Source[UpdateObservation]):
     """An update, wherever it was computed."""
 
-    def num_classes(self) -> int:
+    def num_classes(self) -> int | None:
         seen = self.observe()
-        return seen.learner.num_classes(seen.state, seen.probe)
+        try:
+            return seen.learner.num_classes(seen.state, seen.probe)
+        except UnsupportedModel:
+            return None
 
     def space(self) -> InputSpace:
         return self.observe().space

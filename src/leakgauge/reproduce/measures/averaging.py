@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.encodings.algebra.whitening import AsPublished, Magnitudes, Normalised, View, Whitened
+from leakgauge.attacks.encodings.algebra.whitening import AsPublished, Magnitudes, UnitLength, View, Whitened
 from leakgauge.attacks.encodings.clustering.averaging import AverageOfKnownSets, AverageOfNearest
 from leakgauge.attacks.encodings.demasking import DemaskerTraining
 from leakgauge.attacks.encodings.search.similarity import structurally_similar
@@ -163,7 +163,7 @@ def _strong(publication: Publication, seen: EncodingObservation) -> dict[str, _F
 
 def _weak(publication: Publication, seen: EncodingObservation, asked: Tensor) -> dict[str, _Found]:
     published = AverageOfNearest(neighbours=_NEIGHBOURS, contrast=False)
-    cosine = AverageOfNearest(features=Normalised(), neighbours=_NEIGHBOURS)
+    cosine = AverageOfNearest(features=UnitLength(), neighbours=_NEIGHBOURS)
     whitened = AverageOfNearest(features=Whitened(), neighbours=_NEIGHBOURS)
     attacks = {
         "nearest by SSIM, published": (published, structurally_similar(seen.encoded.images, asked, _NEIGHBOURS)),

@@ -15,8 +15,8 @@ from leakgauge.attacks.encodings.algebra.whitening import (
     HighPass,
     Laplacian,
     Magnitudes,
-    Normalised,
     Undemasked,
+    UnitLength,
     View,
     Whitened,
 )
@@ -120,7 +120,7 @@ def given_to_search(pools: Pools, scheme: Scheme, deployment: Deployment) -> tup
 def attacks_on_mixup(most: int = 100) -> dict[str, PublicImageAttack]:
     """The published statistic, and those that allow for real images being alike."""
     return {
-        "inner product, published": PublicSearch(Correlation(Normalised()), most),
+        "inner product, published": PublicSearch(Correlation(UnitLength()), most),
         "inner product, high-pass": PublicSearch(Correlation(HighPass()), most),
         "inner product, Laplacian": PublicSearch(Correlation(Laplacian()), most),
         "inner product, whitened": PublicSearch(Correlation(Whitened()), most),
@@ -140,7 +140,7 @@ def attacks_on_instahide(demasker: Demasker | None = None, most: int = 100) -> d
     if demasker is None:
         return attacks
     return attacks | {
-        "demasked, published": PublicSearch(Correlation(Normalised(), demasker.hard()), most),
+        "demasked, published": PublicSearch(Correlation(UnitLength(), demasker.hard()), most),
         "demasked, whitened": PublicSearch(Correlation(Whitened(), demasker, "absolute cosine"), most),
         "demasked, matched filter": PublicSearch(MatchedFilter(demasker, score="absolute cosine"), most),
     }

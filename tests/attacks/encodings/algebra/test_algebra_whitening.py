@@ -11,8 +11,8 @@ from encodings_support import fields
 from leakgauge.attacks.encodings.algebra.whitening import (
     HighPass,
     Laplacian,
-    Normalised,
     PlainPixels,
+    UnitLength,
     Whitened,
     centred,
     uncentred,
@@ -49,7 +49,7 @@ def test_inner_products_are_those_of_the_inverse_covariance_whatever_the_root(ri
 
 
 def test_normalised_images_have_no_mean_and_length_one():
-    rows = Normalised().fit(IMAGES)(IMAGES)
+    rows = UnitLength().fit(IMAGES)(IMAGES)
     torch.testing.assert_close(rows.mean(dim=1), torch.zeros(500).double(), atol=1e-12, rtol=0)
     torch.testing.assert_close(rows.norm(dim=1), torch.ones(500).double())
 

@@ -14,9 +14,9 @@ from encodings_support import fields, found, instahide, mixup, published
 from leakgauge.attacks.encodings.algebra.whitening import (
     Laplacian,
     Magnitudes,
-    Normalised,
     PlainPixels,
     Squares,
+    UnitLength,
     Whitened,
     centred,
 )
@@ -112,7 +112,7 @@ def test_whitening_finds_public_images_that_the_published_statistic_misses():
     observation, truth = published(mixup(), PRIVATE, PUBLIC, AUXILIARY)
     shares = {
         name: found(PublicSearch(Correlation(features), most=2)(observation, generator=seeded(0)).indices, truth, 2)
-        for name, features in {"published": Normalised(), "laplacian": Laplacian(), "whitened": Whitened()}.items()
+        for name, features in {"published": UnitLength(), "laplacian": Laplacian(), "whitened": Whitened()}.items()
     }
     assert shares["whitened"] > 0.6
     assert shares["published"] < shares["laplacian"] <= shares["whitened"]
@@ -140,7 +140,7 @@ def test_the_remainder_of_the_true_shares_is_exact():
 
 @pytest.mark.parametrize(
     "statistic",
-    [Correlation(Normalised()), Correlation(), FourthMoment(), whitened_squares(encodings=500)],
+    [Correlation(UnitLength()), Correlation(), FourthMoment(), whitened_squares(encodings=500)],
     ids=["published", "whitened", "fourth moment", "whitened squares"],
 )
 @pytest.mark.parametrize("scheme", [mixup(), instahide()], ids=["mixup", "instahide"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leakgauge.attacks.encodings.algebra.whitening import Normalised, Whitened
+from leakgauge.attacks.encodings.algebra.whitening import UnitLength, Whitened
 from leakgauge.attacks.encodings.search.public_search import PublicSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation, FourthMoment, whitened_squares
 from leakgauge.data import Cifar10
@@ -25,7 +25,7 @@ def pools() -> Pools:
 
 
 def test_whitening_makes_the_published_claim_about_mixup_true(pools):
-    attacks = {"published": Correlation(Normalised()), "whitened": Correlation(Whitened())}
+    attacks = {"published": Correlation(UnitLength()), "whitened": Correlation(Whitened())}
     rows = search_public_images(
         pools, Mixup(4, public=3), {name: PublicSearch(statistic) for name, statistic in attacks.items()}
     )

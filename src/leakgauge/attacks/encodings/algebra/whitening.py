@@ -88,7 +88,7 @@ class PlainPixels:
 
 
 @dataclass(frozen=True)
-class Normalised:
+class UnitLength:
     """Each image with its mean removed and scaled to length one: the published normalisation [Huang et al., 2020]."""
 
     def fit(self, images: Tensor) -> FeatureMap:

@@ -118,7 +118,7 @@ class Statistic(Protocol):
 class Correlation:
     """<f(x~), f(s)>, f a feature map fitted to auxiliary images [Huang et al., 2020, section 2.2].
 
-    With `Normalised` features this is the published statistic.
+    With `UnitLength` features this is the published statistic.
     """
 
     features: Features = field(default_factory=Whitened)

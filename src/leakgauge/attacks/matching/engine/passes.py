@@ -20,7 +20,7 @@ from torch.func import grad, vjp
 
 from leakgauge.attacks.matching.engine.layers import Asked, Gradients, LayerPoint, Maybe, Motion, add_maybe
 from leakgauge.attacks.matching.engine.trace import Network
-from leakgauge.protocol.learner import LossFunction
+from leakgauge.protocol.losses import LossFunction
 
 T = TypeVar("T")
 
