@@ -51,8 +51,6 @@ class RecordedPlan:
 
     files: tuple[str, ...]
     model: str
-    normalise: str | None = None
-    loss: str = "cross_entropy"
     attacks: tuple[str, ...] | None = None
     labels_only: bool = False
     batch_size: int | None = None
@@ -62,6 +60,8 @@ class RecordedPlan:
     seconds: float | None = None
     weights: str | None = None
     seed: int = 0
+    normalise: str | None = None
+    loss: str = "cross_entropy"
 
     def __post_init__(self) -> None:
         if self.truths and len(self.truths) != len(self.files):
