@@ -26,6 +26,10 @@ Level = Literal["example", "client"]
 """Whose contribution the noise hides: one example's, or that of the client's whole batch and so of each example."""
 
 
+_PLAIN = 10.0
+"""A contribution so many times longer than the noise is seen whenever it is there; sampling alone then hides it."""
+
+
 class Guarantee(ABC):
     """What one round guarantees."""
 
@@ -65,10 +69,14 @@ class GaussianGuarantee(Guarantee):
         if sampling == 1:
             # One round of noise that is sqrt(rounds) times smaller.
             return float(norm.cdf(norm.ppf(chance) + math.sqrt(rounds) * self.shift))
-        return _composed(self.shift, sampling, rounds).success(chance)
+        # Without the example in any round nothing is left but chance, whatever the noise.
+        at_worst = 1 - (1 - sampling) ** rounds * (1 - chance)
+        if self.shift > _PLAIN:
+            return at_worst
+        return min(at_worst, _composed(self.shift, sampling, rounds).success(chance))
 
     def epsilon(self, delta: float, *, rounds: int = 1, sampling: float = 1.0) -> float:
-        if sampling == 1:
+        if sampling == 1 or self.shift > _PLAIN:
             return gaussian_epsilon(math.sqrt(rounds) * self.shift, delta)
         return _composed(self.shift, sampling, rounds).epsilon(delta) if self.shift else 0.0
 

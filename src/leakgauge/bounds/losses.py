@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -31,18 +32,24 @@ _TAIL = 1e-12
 _FINENESS = 60
 """Points of the grid to a standard deviation of one round's loss: the variance grows by 1 / (4 * 60^2) at most."""
 _MOST_POINTS = 2**22
-_ORDERS = np.geomspace(1e-3, 1e4, 141)
+_MOST_OF_A_ROUND = 2**14
+_ORDERS = np.geomspace(1e-3, 1e4, 71)
 """Where the moments are taken that say how far the loss of all rounds can reach."""
 
 
 class _Step(NamedTuple):
-    """One round on the points ``width`` * (``first``, ``first`` + 1, ...); P has ``certain`` besides, and Q nothing."""
+    """One round on the points ``width`` * (``first``, ``first`` + 1, ...); P has ``certain`` besides, and Q nothing.
+
+    ``above`` and ``below`` are the logarithms of the moments of exp(loss) under P and of exp(-loss) under Q.
+    """
 
     first: int
     width: float
     present: Numbers
     absent: Numbers
     certain: float
+    above: Numbers
+    below: Numbers
 
 
 @dataclass(frozen=True)
@@ -126,9 +133,10 @@ def _width(shift: float, sampling: float) -> float:
         weight = density / density.sum()
         mean = (weight * loss).sum()
         deviations.append(math.sqrt((weight * (loss - mean) ** 2).sum()))
-    return min(deviations) / _FINENESS
+    return max(min(deviations) / _FINENESS, (loss[-1] - loss[0]) / _MOST_OF_A_ROUND)
 
 
+@lru_cache(maxsize=16)
 def _one_round(shift: float, sampling: float, width: float) -> _Step:
     start, end = _ends(shift)
     low, high = (float(_loss(np.array([x]), shift, sampling)[0]) for x in (start, end))
@@ -142,7 +150,12 @@ def _one_round(shift: float, sampling: float, width: float) -> _Step:
     upper = np.clip((present - absent * np.exp(points)) / -math.expm1(-width), 0.0, present)
     on_grid = np.append(present - upper, 0.0) + np.append(0.0, upper)
     certain = sampling * float(norm.sf(edges[-1] - shift)) + (1 - sampling) * float(norm.sf(edges[-1]))
-    return _Step(first, width, on_grid, on_grid * np.exp(-width * np.arange(first, last + 1)), certain)
+    losses = width * np.arange(first, last + 1)
+    exponents = _ORDERS[:, None] * losses[None, :]
+    with np.errstate(divide="ignore"):
+        masses = np.log(on_grid)
+        above, below = (logsumexp(sign * exponents + one, axis=1) for sign, one in ((1, masses), (-1, masses - losses)))
+    return _Step(first, width, on_grid, on_grid * np.exp(-losses), certain, above, below)
 
 
 def _masses(edges: Numbers) -> Numbers:
@@ -154,14 +167,9 @@ def _masses(edges: Numbers) -> Numbers:
 
 def _reach(step: _Step, rounds: int) -> tuple[int, int]:
     """Between which points the loss of all rounds lies but for ``_TAIL``, by Chernoff's bound, under both."""
-    losses = step.width * (step.first + np.arange(len(step.present)))
-    exponents = _ORDERS[:, None] * losses[None, :]
-    with np.errstate(divide="ignore"):
-        above = logsumexp(exponents + np.log(step.present), axis=1)
-        below = logsumexp(-exponents + np.log(step.absent), axis=1)
     room = -math.log(_TAIL)
-    high = max(0.0, float(((rounds * above + room) / _ORDERS).min()))
-    low = min(0.0, -float(((rounds * below + room) / _ORDERS).min()))
+    high = max(0.0, float(((rounds * step.above + room) / _ORDERS).min()))
+    low = min(0.0, -float(((rounds * step.below + room) / _ORDERS).min()))
     reach = len(step.present) * rounds
     return (
         max(rounds * step.first, math.floor(low / step.width)),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import typer
 
-from leakgauge.cli import audit, instahide, listing, recorded, reproduce, tradeoff, train
+from leakgauge.cli import audit, bound, instahide, listing, recorded, reproduce, tradeoff, train
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
@@ -24,6 +24,7 @@ app.command()(recorded.labels)
 app.command()(train.train)
 app.command("train-generator")(train.train_generator)
 app.command()(tradeoff.tradeoff)
+app.command()(bound.bound)
 app.command()(audit.report)
 app.command("list")(listing.list_)
 app.command()(reproduce.reproduce)

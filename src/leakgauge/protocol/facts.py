@@ -22,6 +22,8 @@ class Subject(Enum):
     BATCH_NORM = "BatchNorm statistics"
     AUXILIARY = "auxiliary data"
     MIXING = "mixing"
+    REST = "rest of the batch"
+    CANDIDATES = "candidates"
 
     ENCODINGS = "Encodings"
     ENCODING_LABELS = "Labels of encodings"
