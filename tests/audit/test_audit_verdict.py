@@ -7,7 +7,8 @@ import pytest
 from audit_support import *  # noqa: F403
 from audit_support import MakeRecord
 
-from leakgauge.audit.result import AuditResult, Finding, Measurement, check_limit, summarise_records
+from leakgauge.audit.limits import check_limit
+from leakgauge.audit.result import AuditResult, Finding, Measurement, summarise_records
 from leakgauge.audit.verdict import Judgement, Verdict
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase

@@ -21,7 +21,7 @@ def check_row(row: dict[str, Any]) -> None:
     assert isinstance(row["defence"], str)
     assert isinstance(row["attack"], str)
     assert isinstance(row["batch_size"], int)
-    assert row["verdict"] in ("leaks", "leaks partly", "no leak found", "not judged")
+    assert row["verdict"] in ("leaks", "leaks partly", "inconclusive", "no leak found", "not judged")
     of_images = [name for name, one in standard_metrics().items() if one.serves.fits(ImageSpace(1, 8, 8))]
     assert list(row["metrics"]) == of_images
     for metric in row["metrics"].values():
@@ -103,6 +103,38 @@ def test_the_exit_code_says_whether_a_limit_was_exceeded(
     answer = command("audit", *small, "--out", tmp_path / "out", *gates, "--json")
     assert answer.code == code
     assert bool(answer.payload["exceeded"]) == (code == 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--fail-above", "leaked=0"), 3),
+        (("--fail-above", "leaked=0", "--allow-inconclusive"), 0),
+        (("--fail-above", "psnr=1", "--fail-above", "leaked=0"), 1),  # what is exceeded is known
+        ((), 0),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_told_has_an_exit_code_of_its_own(
+    command: Command, small: Words, tmp_path: Path, words: Words, code: int
+) -> None:
+    changed = list(small)
+    changed[changed.index("--attack") + 1] = "quasi_newton"
+    hopeless = ("--steps", "1", "--batch-size", "4")  # which finds nothing anywhere
+    answer = command("audit", *changed, *hopeless, "--out", tmp_path / "out", *words, "--json")
+    assert answer.code == code, answer
+    (sentence,) = answer.payload["inconclusive"]
+    assert "the attack finds nothing even without a defence" in sentence
+    assert "give it a larger budget" in sentence
+    assert (sentence in answer.err) == (code == 3 or "psnr=1" in words)
+    assert "control_failed" in answer.rows[0]["reasons"]
+
+
+def test_the_number_of_leaked_examples_gates_a_pipeline(command: Command, small: Words, tmp_path: Path) -> None:
+    answer = command("audit", *small, "--out", tmp_path / "out", "--fail-above", "leaked=0")
+    assert answer.code == 1
+    assert answer.err == "limit exceeded none: 1 of 1 leaked, the limit is 0 (attack linear_layer)\n"
+    assert command("report", tmp_path / "out", "--fail-above", "leaked=1").code == 0
 
 
 def test_a_defended_update_that_leaks_fails_the_gate_too(command: Command, small: Words, tmp_path: Path) -> None:

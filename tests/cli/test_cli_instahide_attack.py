@@ -100,7 +100,7 @@ def test_photographs_come_back_and_stand_beside_what_was_published(
     assert page.titles[:5] == ["Private images", "Encodings", "Demasked", "InstaHide (k 2)", "Null"]
     assert len(page.sources) == 5 * PRIVATE
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
-    assert f"These encodings gave away {PRIVATE} of {PRIVATE} private images." in page.text
+    assert f"These encodings gave away {PRIVATE} of {PRIVATE} private images (" in page.text
     assert "same attack on unrelated encodings" in page.text
     assert 'class="headline leaks"' in page.text
     assert "neither masks and coefficients nor which images are mixed" in page.text

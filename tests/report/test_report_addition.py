@@ -12,7 +12,8 @@ from rich.console import Console
 from test_report_examples import audit_of, record
 from torch import Tensor
 
-from leakgauge.audit.result import AuditResult, check_limit
+from leakgauge.audit.limits import check_limit
+from leakgauge.audit.result import AuditResult
 from leakgauge.audit.run import score
 from leakgauge.catalogue import METRICS, standard_metrics
 from leakgauge.cli.options import limits_of

@@ -153,7 +153,7 @@ def test_columns_beyond_the_eighth_are_folded_away_but_there() -> None:
 
 def test_the_first_heading_is_the_finding() -> None:
     page = render_audit(RESULTS["usual"])
-    assert "<h1>This update gave away 8 of 8 private images.</h1>" in page
+    assert "<h1>This update gave away 8 of 8 private images (p at most 8e-09).</h1>" in page
     assert page.index("What stopped it: clipping + Gaussian noise.") < page.index("<img")
 
 
@@ -208,7 +208,7 @@ def test_what_a_user_wrote_is_escaped_wherever_it_appears() -> None:
 def test_an_interrupted_audit_says_how_far_it_came_and_what_it_missed() -> None:
     case = record()
     page = Page(render_audit(audit_of([case, null_of(case)], complete=False))).text
-    assert "Stopped early: 2 of 4 attack runs had finished" in page
+    assert "Stopped early: 2 attack runs had finished" in page
     assert "Not reached: Clipping (max_norm 1)." in page
     assert "Stopped early" not in render_audit(RESULTS["usual"])
 

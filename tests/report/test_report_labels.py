@@ -75,7 +75,8 @@ def image_leak(hits: int) -> list[Record]:
         ),
         (
             [*image_leak(8), labelled(ALL, ALL)],
-            "This update gave away 8 of 8 private images. No defence was tried. "
+            "This update gave away 8 of 8 private images (p at most 8e-09). No defence was tried. "
+            "The control worked: quasi_newton found 8 of 8 other images in undefended updates. "
             f"The labels of 8 of 8 private examples were restored (guessing: {GUESS}).",
         ),
         (

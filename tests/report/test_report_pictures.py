@@ -54,7 +54,7 @@ def test_the_lines_are_the_originals_each_defence_and_the_null_of_the_undefended
     lines = gallery(audit_of([*cases, *nulls]))
     assert [line.title for line in lines] == ["Private images", "Pruning", "No defence", "Null"]
     assert lines[-1].tiles[0].caption == "4.0 dB"
-    assert [tile.identified for tile in lines[1].tiles] == [True] * 2 + [False] * 6
+    assert [tile.leaked for tile in lines[1].tiles] == [True] * 2 + [False] * 6
 
 
 def test_columns_pair_reconstructions_with_originals_over_all_rounds_even_where_a_round_is_missing() -> None:
@@ -87,7 +87,7 @@ def test_an_attack_that_recovered_nothing_does_not_stand_for_a_defence_if_anothe
 def test_without_originals_only_reconstructions_are_shown() -> None:
     (line,) = gallery(audit_of([record(scores={}, chance=math.nan, pictures=Pictures(None, torch.rand(3, 1, 4, 4)))]))
     assert line.title == "No defence"
-    assert [(tile.caption, tile.identified) for tile in line.tiles] == [("", False)] * 3
+    assert [(tile.caption, tile.leaked) for tile in line.tiles] == [("", False)] * 3
 
 
 LOSSES = st.lists(st.floats(1e-12, 1e6) | st.sampled_from([0.0, -1.0, math.nan, math.inf]), max_size=400)

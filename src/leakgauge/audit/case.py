@@ -55,7 +55,7 @@ class Case:
     @property
     def title(self) -> str:
         """What is said of it while it runs."""
-        return f"{self.defence}, {self.attack_name}" + (" (null)" if self.null else "")
+        return f"{self.defence}, {self.attack_name}" + (f" (null {self.null})" if self.null else "")
 
     @cached_property
     def key(self) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from leakgauge.audit.limits import NOTHING_LEAKED, check, exceeding
 from leakgauge.audit.record import Record
 from leakgauge.audit.verdict import Judgement, Power, Verdict, judge, labels_leak, of_all
 from leakgauge.bounds import Bound
 from leakgauge.catalogue import METRICS, describe_metric
-from leakgauge.errors import InvalidCase
 from leakgauge.files import finite
 from leakgauge.metrics import PSNR, Identification, Kind, LabelRecall, Metric, Summary, summarise
 from leakgauge.protocol.facts import Fact, Subject
@@ -206,38 +206,18 @@ class AuditResult:
 
     def exceeding(self, limits: Mapping[str, float]) -> list[str]:
         """A sentence for each row that leaks more than a limit allows; for distances "more" means below the limit."""
-        exceeded = []
-        for name, limit in limits.items():
-            check_limit(name, limit)
-            judged = [(row, found) for row in self.rows if (found := row.measured(name)) is not None]
-            # Never a silent pass: what no attack measured has not been shown to stay below the limit.
-            for defence in dict.fromkeys(row.defence for row in self.rows):
-                if defence not in {row.defence for row, _ in judged}:
-                    raise InvalidCase(
-                        f"The metric {name!r} was not measured for the defence {defence!r}, so it cannot be a limit; "
-                        "add what it needs (another attack, distractors, the truth, hidden labels, LPIPS weights) or "
-                        "drop the limit."
-                    )
-            for row, measurement in judged:
-                mean = measurement.attack.mean
-                if measurement.leakage > measurement.metric.leakage(limit):
-                    exceeded.append(
-                        f"{row.defence}: {name} is {mean:.3g}, the limit is {limit:g} (attack {row.attack})"
-                    )
-        return exceeded
+        return exceeding(self, limits)
+
+    def check(self, limits: Mapping[str, float] = NOTHING_LEAKED, *, allow_inconclusive: bool = False) -> None:
+        """The gate of a test: raise ``LeakFound`` where more leaked than the limits allow, and ``Inconclusive`` where
+        that cannot be told."""
+        check(self, limits, allow_inconclusive=allow_inconclusive)
 
     def write_report(self, folder: str | Path) -> Path:
         """Write ``index.html`` into the folder and return its path."""
         from leakgauge.report.audit_page import write_report
 
         return write_report(self, Path(folder))
-
-
-def check_limit(name: str, limit: float) -> None:
-    """Refuse a limit on a metric that does not exist, or one that nothing could exceed."""
-    describe_metric(name)
-    if not math.isfinite(limit):
-        raise InvalidCase(f"The limit of {name!r} must be a finite number, got {limit}; such as {name}=0.5.")
 
 
 def summarise_records(

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from leakgauge.cli.options import (
+    AllowOption,
     BudgetOption,
     JobsOption,
     JsonFlag,
@@ -23,7 +24,7 @@ from leakgauge.cli.options import (
     limits_of,
     options_for,
 )
-from leakgauge.cli.output import finish, stderr
+from leakgauge.cli.output import Gate, finish, stderr
 
 
 def audit(
@@ -51,6 +52,7 @@ def audit(
     out: OutOption = Path("report"),
     jobs: JobsOption = None,
     fail_above: LimitOption = None,
+    allow_inconclusive: AllowOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Audit one client: attack its update undefended and defended, and report what came back.
@@ -78,12 +80,13 @@ def audit(
     check_limits(limits, prepared)
     with case_progress(console, prepared.cases) as watch:
         result = execute(prepared, out, watch, executor=executor_for(jobs))
-    finish(result, out, limits, as_json, "audit")
+    finish(result, out, Gate(limits, allow_inconclusive), as_json, "audit")
 
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of an earlier audit.")] = Path("report"),
     fail_above: LimitOption = None,
+    allow_inconclusive: AllowOption = False,
     weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -94,4 +97,4 @@ def report(
     limits = limits_of(fail_above)
     result = load_result(folder, standard_metrics(weights))
     result.write_report(folder)
-    finish(result, folder, limits, as_json, "report")
+    finish(result, folder, Gate(limits, allow_inconclusive), as_json, "report")

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leakgauge.cli.options import JsonFlag, SchemeOption, SeedOption, options_for
-from leakgauge.cli.output import finish, stderr
+from leakgauge.cli.options import (
+    AllowOption,
+    JsonFlag,
+    LimitOption,
+    SchemeOption,
+    SeedOption,
+    check_limits,
+    limits_of,
+    options_for,
+)
+from leakgauge.cli.output import Gate, finish, stderr
 
 if TYPE_CHECKING:
     from leakgauge.audit.record import Pictures
@@ -41,6 +50,8 @@ def attack(
     ] = None,
     seed: SeedOption = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for images, facts and the report.")] = Path("recovered"),
+    fail_above: LimitOption = None,
+    allow_inconclusive: AllowOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Audit published encodings: recover private images from them, and show them beside what was published."""
@@ -50,12 +61,14 @@ def attack(
     from leakgauge.audit.store import check_reachable
     from leakgauge.report.progress import case_progress
 
+    limits = limits_of(fail_above)
     check_reachable(out)
     prepared = prepare_encodings(EncodingPlan(**options_for(EncodingPlan, options)))
+    check_limits(limits, prepared)
     with case_progress(stderr(), prepared.cases) as progress_of:
         result = execute(prepared, out, progress_of)
     _write_files(result, out)
-    finish(result, out, {}, as_json, "instahide attack")
+    finish(result, out, Gate(limits, allow_inconclusive), as_json, "instahide attack")
 
 
 def _write_files(result: AuditResult, out: Path) -> None:

@@ -40,7 +40,13 @@ JobsOption = Annotated[
 ]
 LimitOption = Annotated[
     list[str] | None,
-    typer.Option("--fail-above", help="metric=limit; exit with 1 when any row leaks more, e.g. identification=0.5."),
+    typer.Option(
+        "--fail-above",
+        help="leaked=0 or metric=limit: exit with 1 when more leaks, with 3 when that cannot be told. Repeatable.",
+    ),
+]
+AllowOption = Annotated[
+    bool, typer.Option("--allow-inconclusive", help="Let --fail-above pass what it cannot tell, in place of exit 3.")
 ]
 
 
@@ -51,7 +57,7 @@ def options_for(plan: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def limits_of(texts: list[str] | None) -> dict[str, float]:
-    from leakgauge.audit.result import check_limit
+    from leakgauge.audit.limits import check_limit
 
     limits = {}
     for text in texts or ():
@@ -59,19 +65,29 @@ def limits_of(texts: list[str] | None) -> dict[str, float]:
         try:
             limits[name.strip()] = float(value)
         except ValueError as error:
-            raise InvalidCase(f"--fail-above takes metric=number, such as identification=0.5, got {text!r}.") from error
+            raise InvalidCase(
+                f"--fail-above takes leaked=number or metric=number, such as leaked=0, got {text!r}."
+            ) from error
         check_limit(name.strip(), limits[name.strip()])
     return limits
 
 
 def check_limits(limits: dict[str, float], prepared: Any) -> None:
     """Refuse, before any attack runs, a limit on what this run cannot measure."""
+    from leakgauge.audit.limits import LEAKED
     from leakgauge.audit.result import labels_given
     from leakgauge.metrics import Kind
 
+    if limits and any(case.truth is None for case in prepared.cases):
+        first = next(iter(limits))
+        raise InvalidCase(
+            f"The limit on {first!r} needs what is private to compare with; give --truth, or of a challenge --secret."
+        )
     for name in limits:
+        if name == LEAKED:
+            continue
         if name not in prepared.metrics:
-            known = ", ".join(prepared.metrics)
+            known = ", ".join((LEAKED, *prepared.metrics))
             raise InvalidCase(f"The limit on {name!r} cannot be measured here; choose from {known}.")
         metric = prepared.metrics[name]
         if metric.lacks:
@@ -81,5 +97,3 @@ def check_limits(limits: dict[str, float], prepared: Any) -> None:
                 f"The limit on {name!r} needs labels that the attacker is not given; "
                 "choose such a threat model, or add an attack on labels."
             )
-        if any(case.truth is None for case in prepared.cases):
-            raise InvalidCase(f"The limit on {name!r} needs the private images to compare with; give --truth.")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console, RenderableType
@@ -15,37 +16,61 @@ from rich.table import Table
 
 from leakgauge.version import VERSION
 
+if TYPE_CHECKING:
+    from leakgauge.audit.result import AuditResult
+
+
+INCONCLUSIVE = 3
+"""The exit code of a gate that could not tell."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What ``--fail-above`` asks of a result; without limits, nothing."""
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+    allow_inconclusive: bool = False
+
 
 def finish(
-    result: Any,
+    result: AuditResult,
     out: Path | None,
-    limits: dict[str, float],
+    gate: Gate,
     as_json: bool,
     command: str,
-    body: Callable[[Any], RenderableType] | None = None,
+    body: Callable[[AuditResult], RenderableType] | None = None,
 ) -> None:
-    """Print the result, its table or another ``body``, then let the exit code say whether a limit was exceeded."""
+    """Print the result, its table or another ``body``, then let the exit code say whether it passes the gate."""
     from leakgauge.report.console import audit_tables
     from leakgauge.report.headline import headline
+    from leakgauge.report.judgements import inconclusive_sentences
 
     # A part of the rows can neither pass nor fail the whole.
-    exceeded = result.exceeding(limits) if result.complete else []
+    exceeded = result.exceeding(gate.limits) if result.complete else []
+    unknown = inconclusive_sentences(result)
     if as_json:
         payload = result.to_json(command)
         files = {"files": list(result.description["files"])} if "files" in result.description else {}
-        print_json(command, payload["seed"], payload["rows"], complete=result.complete, exceeded=exceeded, **files)
+        said = {"headline": list(headline(result)), "exceeded": exceeded, "inconclusive": unknown}
+        print_json(**payload | files | said)
     else:
         console = Console()
-        console.print(f"[bold]{escape(' '.join(headline(result)))}[/]")
+        first, *rest = headline(result)
+        console.print(f"[bold]{escape(first)}[/]")
+        for sentence in rest:
+            console.print(escape(sentence))
         console.print((body or audit_tables)(result))
         if out is not None:
             print_path("Report", out / "index.html")
     for sentence in exceeded:
         stderr().print(f"[bold red]limit exceeded[/] {escape(sentence)}", soft_wrap=True)
+    failed = bool(gate.limits) and bool(unknown) and result.complete and not gate.allow_inconclusive
+    for sentence in unknown if failed else ():
+        stderr().print(f"[bold yellow]inconclusive[/] {escape(sentence)}", soft_wrap=True)
     if not result.complete:
         exit_early()
-    if exceeded:
-        raise typer.Exit(1)
+    if exceeded or failed:
+        raise typer.Exit(1 if exceeded else INCONCLUSIVE)
 
 
 def print_rows(rows: list[dict[str, Any]], command: str, as_json: bool, seed: int | None = 0) -> None:
@@ -62,7 +87,7 @@ def print_rows(rows: list[dict[str, Any]], command: str, as_json: bool, seed: in
 
 
 def print_json(command: str, seed: int | None, rows: list[dict[str, Any]], **more: Any) -> None:
-    payload = {"command": command, "version": VERSION, "seed": seed, "rows": rows, **more}
+    payload = {"command": command, "version": VERSION, "seed": seed, "rows": rows} | more
     sys.stdout.write(json.dumps(payload, allow_nan=False) + "\n")
 
 

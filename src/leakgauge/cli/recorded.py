@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leakgauge.cli.options import (
+    AllowOption,
     BudgetOption,
     JsonFlag,
     LimitOption,
@@ -22,7 +23,7 @@ from leakgauge.cli.options import (
     limits_of,
     options_for,
 )
-from leakgauge.cli.output import finish, stderr
+from leakgauge.cli.output import Gate, finish, stderr
 
 if TYPE_CHECKING:
     from leakgauge.audit.result import AuditResult
@@ -44,6 +45,7 @@ def invert(
     seed: SeedOption = None,
     out: OutOption = Path("inverted"),
     fail_above: LimitOption = None,
+    allow_inconclusive: AllowOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Attack a recorded update that nobody simulated here; write what came back and a report."""
@@ -60,7 +62,7 @@ def invert(
                 write_rows(record.space, record.pictures.reconstructions, out)
             else:
                 write_images(record.pictures.reconstructions, out)
-    finish(result, out, limits, as_json, "invert")
+    finish(result, out, Gate(limits, allow_inconclusive), as_json, "invert")
 
 
 def labels(
@@ -76,6 +78,7 @@ def labels(
     seed: SeedOption = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results and a report; without it, none.")] = None,
     fail_above: LimitOption = None,
+    allow_inconclusive: AllowOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Restore the labels of recorded updates: which classes a client trained on, and how often."""
@@ -85,7 +88,7 @@ def labels(
     limits = limits_of(fail_above)
     options |= {"labels_only": True}
     result = _attack(options, files, method, truth or [], out, limits)
-    finish(result, out, limits, as_json, "labels", label_tables)
+    finish(result, out, Gate(limits, allow_inconclusive), as_json, "labels", label_tables)
 
 
 def _attack(

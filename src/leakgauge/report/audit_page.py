@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -20,11 +20,22 @@ from leakgauge.metrics import Kind, Metric, PublicFound
 from leakgauge.protocol.facts import Fact
 from leakgauge.report.charts import Axes, figures
 from leakgauge.report.headline import headline
+from leakgauge.report.judgements import (
+    describe_control,
+    describe_crowd,
+    describe_leaked,
+    describe_power,
+    explain_doubt,
+    show_leaked,
+    show_p,
+    strength,
+)
 from leakgauge.report.page import FIRST_COLUMNS, Entry, describe_environment, render_page
 from leakgauge.report.pictures import aspect_ratio, gallery
 from leakgauge.report.rows import row_tables
 from leakgauge.report.words import (
     NOT_MEASURED,
+    capitalise,
     has_run,
     humanise,
     labels_only,
@@ -85,6 +96,8 @@ def render_audit(result: AuditResult) -> str:
         metrics=metrics,
         rows=[(humanise(row.defence), row, [_cell(row, metric) for metric in metrics]) for row in rows],
         standing=standing,
+        verdicts=_verdicts(result),
+        crowd=describe_crowd(result),
         left_out=list_unrun(result),
         ledgers=_ledgers(result.rows),
         distractors=max((record.crowd for record in result.records), default=0),
@@ -129,12 +142,46 @@ def _interruption(result: AuditResult) -> str | None:
     if result.complete:
         return None
     done = sum(len(row.records) + len(row.nulls) for row in result.rows)
-    planned = [result.description.get(name, ()) for name in ("defences", "attacks")]
-    total = 2 * len(planned[0]) * len(planned[1]) * int(result.description.get("rounds", 1))
-    missing = [humanise(name) for name in planned[0] if name not in {row.defence for row in result.rows}]
-    counted = f"{done} of {total}" if total > done else f"{done}"
+    planned = result.description.get("defences", ())
+    missing = [humanise(name) for name in planned if name not in {row.defence for row in result.rows}]
     reached = f" Not reached: {', '.join(missing)}." if missing else ""
-    return f"Stopped early: {counted} attack runs had finished, nulls included; the rest is not in this page.{reached}"
+    return f"Stopped early: {done} attack runs had finished, nulls included; the rest is not in this page.{reached}"
+
+
+class VerdictLine(NamedTuple):
+    """The verdict on one defence and what it rests on, in words."""
+
+    defence: str
+    attack: str
+    verdict: Verdict
+    leaked: str
+    said: tuple[str, ...]
+    bound: str
+
+
+def _verdicts(result: AuditResult) -> list[VerdictLine]:
+    """For each defence by the attack that decides; of labels alone there is nothing to add to their section."""
+    judged = [row for row in standings(result) if row.verdict is not Verdict.NOT_JUDGED]
+    return [
+        VerdictLine(
+            humanise(row.defence),
+            row.attack,
+            row.verdict,
+            show_leaked(row),
+            tuple(filter(None, (_said(row), describe_control([row]), describe_power([row])))),
+            "" if row.bound is None else row.bound.words,
+        )
+        for row in judged
+    ]
+
+
+def _said(row: Finding) -> str:
+    if row.verdict is Verdict.INCONCLUSIVE:
+        return f"{capitalise(explain_doubt(row))}."
+    if row.verdict.leaks:
+        return f"{describe_leaked(row)}."
+    p = strength(row)
+    return "" if p is None else f"No {noun([row])} fits better than strangers do ({show_p(p)} at the least)."
 
 
 def _context(result: AuditResult) -> list[str]:

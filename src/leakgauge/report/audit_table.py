@@ -16,6 +16,7 @@ from leakgauge.audit.result import AuditResult, Finding
 from leakgauge.audit.verdict import Verdict
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.metrics import Kind, LabelRecall, Metric
+from leakgauge.report.judgements import show_leaked, show_p, strength
 from leakgauge.report.words import (
     NOT_MEASURED,
     count_restored,
@@ -158,6 +159,7 @@ def _indented(*parts: RenderableType) -> RenderableType:
 def _columns(rows: Sequence[Finding], space: InputSpace) -> Iterator[tuple[str, Callable[[Finding], Text]]]:
     of_labels = any(map(label_recall, rows))
     if not (of_labels and all(map(labels_only, rows))):
+        yield "leaked", _leaked
         for metric in _metrics(rows, space):
             yield metric.heading, partial(_score, metric)
     if of_labels:
@@ -171,6 +173,13 @@ def _metrics(rows: Sequence[Finding], space: InputSpace) -> list[Metric]:
     of_inputs = [metric for metric in described if metric.serves is not Kind.LABELS]
     found = [metric for metric in of_inputs if any(row.measured(metric.name) for row in rows)]
     return found or [metric for metric in of_inputs if metric.serves.fits(space) and not metric.lacks]
+
+
+def _leaked(row: Finding) -> Text:
+    """How many leaked, above how surely: of the weakest leak, or else of the strongest that was seen."""
+    if (p := strength(row)) is None:
+        return not_measured()
+    return Text(show_leaked(row).replace(" of ", "/")).append(f"\n{show_p(p)}", "dim")
 
 
 def _score(metric: Metric, row: Finding) -> Text:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from leakgauge.audit.result import RECORDED, UNDEFENDED, AuditResult, Finding
-from leakgauge.audit.verdict import Verdict
-from leakgauge.metrics import Kind, PublicFound
+from leakgauge.audit.verdict import Reason, Verdict
+from leakgauge.metrics import Identification, Kind, PublicFound
+from leakgauge.report.judgements import (
+    describe_bounds,
+    describe_control,
+    describe_leaked,
+    describe_power,
+    explain_doubt,
+    show_leaked,
+)
 from leakgauge.report.words import (
     any_labels_leak,
     capitalise,
     count_identified,
     count_restored,
-    count_victims,
     has_run,
     join,
     label_recall,
@@ -22,7 +29,6 @@ from leakgauge.report.words import (
     only_labels_leak,
     short_names,
     show_identified,
-    show_private,
     show_restored,
     space_of,
     standings,
@@ -30,6 +36,8 @@ from leakgauge.report.words import (
 
 Names = Callable[[Sequence[Finding]], str]
 """How a sentence calls the defences of some rows."""
+
+_NO_CREDIT = "so no defence is credited"
 
 
 def headline(result: AuditResult) -> tuple[str, ...]:
@@ -43,45 +51,59 @@ def headline(result: AuditResult) -> tuple[str, ...]:
                 [f"Whether {noun(pictured)}s leak was not measured. {_why_not_judged(pictured)}"] if pictured else []
             )
         return "Leakage was not measured.", _why_not_judged(result.rows)
+    beside = [describe_control(result.rows), *describe_bounds(result), describe_power(everyone)]
     if of_encodings(result):
-        return (*_of_encodings(everyone), *of_labels)
+        return (*_of_encodings(everyone), *filter(None, beside), *of_labels)
     called = short_names([row.defence for row in everyone])
 
     def names(rows: Sequence[Finding]) -> str:
         return join([called[row.defence] for row in rows])
 
-    bare = next((row for row in everyone if row.defence == UNDEFENDED), None)
-    defended = [row for row in everyone if row.defence != UNDEFENDED]
     leak = f"{noun(everyone)} leak" if any_labels_leak(result) else "leak"
-    if all(row.defence == RECORDED for row in everyone):
-        sentences = [_of_recorded(row, leak) for row in everyone]
-    elif bare is None or bare.verdict is Verdict.NOT_JUDGED:
-        sentences = _without_comparison(defended, names, leak, audited=bare is not None)
-    elif bare.verdict.leaks:
-        sentences = _of_a_leak(bare, defended, names)
-    else:
-        sentences = _of_no_leak(defended, names, leak)
-    if unjudged := [row for row in defended if row.verdict is Verdict.NOT_JUDGED]:
-        sentences.append(f"{capitalise(names(unjudged))} {'was' if len(unjudged) == 1 else 'were'} not judged.")
-    if by_chance := [row for row in everyone if row.verdict is Verdict.NO_LEAK_FOUND and count_identified(row)]:
+    sentences = [*_of_updates(everyone, names, leak), *filter(None, beside)]
+    if by_chance := [row for row in everyone if not row.verdict.leaks and count_identified(row)]:
         whose = {row.defence: "" if row.defence == RECORDED else f" with {called[row.defence]}" for row in by_chance}
         shares = join([f"{show_identified(row)}{whose[row.defence]}" for row in by_chance])
-        sentences.append(f"Still picked out, but no more often than chance or the null explains: {shares}.")
+        sentences.append(f"Still picked out of the crowd, but too weakly to be called a leak: {shares}.")
     servers = dict.fromkeys(row.malicious_server for row in everyone if row.verdict.leaks)
     if dishonest := [server for server in servers if server is not None]:
         sentences.append(f"This rests on a malicious server: {join(dishonest)}.")
     return (*of_labels, *sentences) if only_labels_leak(result) else (*sentences, *of_labels)
 
 
+def _of_updates(everyone: Sequence[Finding], names: Names, leak: str) -> list[str]:
+    """What the undefended update gave away, what each defence made of it, and what is not known."""
+    bare = next((row for row in everyone if row.defence == UNDEFENDED), None)
+    defended = [row for row in everyone if row.defence != UNDEFENDED]
+    if all(row.defence == RECORDED for row in everyone):
+        return [_of_recorded(row, leak) for row in everyone]
+    if bare is None or bare.verdict is Verdict.NOT_JUDGED:
+        sentences = _without_comparison(defended, names, leak, audited=bare is not None)
+    elif bare.verdict.leaks:
+        sentences = _of_a_leak(bare, defended, names)
+    elif bare.verdict is Verdict.INCONCLUSIVE:
+        sentences = _of_doubt(bare, defended, names)
+    else:
+        sentences = _of_no_leak(defended, names, leak)
+    said = {bare.judgement.reasons} if bare is not None and bare.verdict is Verdict.INCONCLUSIVE else set()
+    sentences += _of_doubtful([row for row in defended if row.judgement.reasons not in said], names)
+    if unjudged := [row for row in defended if row.verdict is Verdict.NOT_JUDGED]:
+        sentences.append(f"{capitalise(names(unjudged))} {'was' if len(unjudged) == 1 else 'were'} not judged.")
+    return sentences
+
+
 def _of_encodings(rows: Sequence[Finding]) -> list[str]:
     sentences = []
     for row in rows:
         named = row.measured(PublicFound.name)
-        part = "part of their data: " if row.verdict is Verdict.LEAKS_PARTLY else ""
-        what = show_private(row) if named is None else f"the private part of {show_identified(row, of='encoding')}"
-        sentences.append(
-            f"These encodings gave away {part}{what}." if row.verdict.leaks else "No leak was found in these encodings."
-        )
+        part = "part of their data, " if row.verdict is Verdict.LEAKS_PARTLY else ""
+        if row.verdict.leaks:
+            of = "" if named is None else "the private part of "
+            sentences.append(f"These encodings gave away {part}{of}{describe_leaked(row)}.")
+        elif row.verdict is Verdict.INCONCLUSIVE:
+            sentences.append(f"Inconclusive: {explain_doubt(row)}.")
+        else:
+            sentences.append("No leak was found in these encodings.")
         if named is not None:
             null = f" (null {100 * named.null.mean:.0f} %)" if named.null.count else ""
             sentences.append(f"The attack named {100 * named.attack.mean:.0f} % of the public images in them{null}.")
@@ -89,20 +111,18 @@ def _of_encodings(rows: Sequence[Finding]) -> list[str]:
 
 
 def _of_recorded(row: Finding, leak: str) -> str:
-    part = "part of its data: " if row.verdict is Verdict.LEAKS_PARTLY else ""
-    gave = f"This recorded update gave away {part}{show_private(row)}."
+    if row.verdict is Verdict.INCONCLUSIVE:
+        return f"Inconclusive: {explain_doubt(row)}."
+    part = "part of its data, " if row.verdict is Verdict.LEAKS_PARTLY else ""
+    gave = f"This recorded update gave away {part}{describe_leaked(row)}."
     return gave if row.verdict.leaks else f"No {leak} was found in this recorded update."
 
 
 def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list[str]:
-    part = "part of its data: " if bare.verdict is Verdict.LEAKS_PARTLY else ""
-    sentences = [f"This update gave away {part}{show_private(bare)}."]
+    part = "part of its data, " if bare.verdict is Verdict.LEAKS_PARTLY else ""
+    sentences = [f"This update gave away {part}{describe_leaked(bare)}."]
     leaking, clean = _leaking(defended), _clean(defended)
-    lessened = [
-        row
-        for row in leaking
-        if count_identified(row) / count_victims(row) < count_identified(bare) / count_victims(bare)
-    ]
+    lessened = [row for row in leaking if _share(row) < _share(bare)]
     useless = [row for row in leaking if row not in lessened]
     if clean:
         sentences.append(f"What stopped it: {names(clean)}.")
@@ -111,16 +131,36 @@ def _of_a_leak(bare: Finding, defended: Sequence[Finding], names: Names) -> list
     elif not defended:
         sentences.append("No defence was tried.")
     if lessened:
-        shares = join([show_identified(row) for row in lessened])
+        shares = join([show_leaked(row) for row in lessened])
         sentences.append(f"{capitalise(names(lessened))} lessened it but did not stop it ({shares}).")
     if useless:
         sentences.append(f"{capitalise(names(useless))} did not help.")
     return sentences
 
 
+def _of_doubt(bare: Finding, defended: Sequence[Finding], names: Names) -> list[str]:
+    """Where not even the undefended update could be judged, no defence has done anything that could be seen."""
+    sentences = [f"Inconclusive: {explain_doubt(bare, so=_NO_CREDIT if defended else '')}."]
+    if leaking := _leaking(defended):
+        shares = join([f"{describe_leaked(row)} with {names([row])}" for row in leaking])
+        sentences.append(f"Yet this update gave away {shares}.")
+    return sentences
+
+
+def _of_doubtful(defended: Sequence[Finding], names: Names) -> list[str]:
+    """What cannot be told of some defences, those of one reason in one sentence."""
+    doubtful = [row for row in defended if row.verdict is Verdict.INCONCLUSIVE]
+    groups = {reasons: [row for row in doubtful if row.judgement.reasons == reasons] for reasons in _reasons(doubtful)}
+    so = {reasons: _NO_CREDIT if Reason.CONTROL_FAILED in reasons else "" for reasons in groups}
+    return [
+        f"Inconclusive with {names(rows)}: {explain_doubt(rows[0], so=so[reasons])}."
+        for reasons, rows in groups.items()
+    ]
+
+
 def _of_no_leak(defended: Sequence[Finding], names: Names, leak: str) -> list[str]:
     if leaking := _leaking(defended):
-        shares = join([f"{show_private(row)} with {names([row])}" for row in leaking])
+        shares = join([f"{describe_leaked(row)} with {names([row])}" for row in leaking])
         return [
             f"No {leak} was found without a defence, yet this update gave away {shares}.",
             "Read both as what these attacks happened to find, not as the work of a defence.",
@@ -132,11 +172,12 @@ def _of_no_leak(defended: Sequence[Finding], names: Names, leak: str) -> list[st
 
 def _without_comparison(defended: Sequence[Finding], names: Names, leak: str, *, audited: bool) -> list[str]:
     undefended = f"The undefended update was not {'judged' if audited else 'audited'}"
-    sentences = [f"With {names([row])}, this update gave away {show_private(row)}." for row in _leaking(defended)]
+    sentences = [f"With {names([row])}, this update gave away {describe_leaked(row)}." for row in _leaking(defended)]
     if clean := _clean(defended):
         sentences.append(f"No {leak} was found with {names(clean)}.")
-        return [*sentences, f"{undefended}, so this does not show that a defence stopped anything."]
-    return [*sentences, f"{undefended}, so whether a defence helped is unknown."]
+        return [*sentences, f"{undefended}; that there is something to stop is what the control shows."]
+    doubtful = [row for row in defended if row.verdict is Verdict.INCONCLUSIVE]
+    return [*sentences, *([] if doubtful else [f"{undefended}, so whether a defence helped is unknown."])]
 
 
 def _of_labels(rows: Sequence[Finding]) -> list[str]:
@@ -172,6 +213,15 @@ def _of_labels(rows: Sequence[Finding]) -> list[str]:
     return sentences
 
 
+def _share(row: Finding) -> float:
+    """Of the private examples that were judged, how many leaked."""
+    return row.leaked / max(len(row.judgement.leaked), 1)
+
+
+def _reasons(rows: Sequence[Finding]) -> list[tuple[Reason, ...]]:
+    return list(dict.fromkeys(row.judgement.reasons for row in rows))
+
+
 def _leaking(rows: Sequence[Finding]) -> list[Finding]:
     return [row for row in rows if row.verdict.leaks]
 
@@ -190,6 +240,10 @@ def _why_not_judged(rows: Sequence[Finding]) -> str:
         return "The private labels are not known here, so those that were restored cannot be compared with them."
     if all(one.originals is None for one in pictures):
         return f"The private {noun(rows)}s are not known here, so what came back cannot be compared with them."
+    if any(row.measured(Identification.name) for row in rows):
+        return (
+            f"These results are of a version that did not yet judge {noun(rows)} by {noun(rows)}; run the audit again."
+        )
     if any(one.measured for row in rows for one in row.measurements.values() if one.metric.serves is not Kind.LABELS):
         return f"There was no crowd of other {noun(rows)}s to pick the private ones from."
     return f"No attack returned {space_of(rows).one}."

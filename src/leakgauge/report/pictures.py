@@ -15,9 +15,10 @@ from torch import Tensor
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding
 from leakgauge.audit.verdict import Verdict
-from leakgauge.metrics import PSNR, Identification
+from leakgauge.metrics import PSNR
 from leakgauge.report.images import to_picture
-from leakgauge.report.words import NOT_MEASURED, humanise, leakiest, of_encodings, show_identified, unrelated
+from leakgauge.report.judgements import show_leaked, show_p
+from leakgauge.report.words import NOT_MEASURED, humanise, leakiest, of_encodings, unrelated
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
 _LARGEST_SIDE = 128
@@ -44,12 +45,13 @@ def data_uri(image: Tensor) -> str | None:
 
 
 class Tile(NamedTuple):
-    """One image of the picture; without ``source`` the words stand in its place."""
+    """One image of the picture; without ``source`` the words stand in its place. ``sure`` is how surely it leaked."""
 
     source: str | None
     words: str
     caption: str
-    identified: bool = False
+    leaked: bool = False
+    sure: str = ""
 
 
 class Line(NamedTuple):
@@ -76,7 +78,7 @@ def gallery(result: AuditResult) -> list[Line]:
     shown = best_shown(result)
     lines = [_originals(result, places), *(line for row in shown for line in _published(row, places))]
     lines += [
-        Line(humanise(row.defence), found(row), row.verdict, _tiles(row.records, places, humanise(row.defence)))
+        Line(humanise(row.defence), found(row), row.verdict, _tiles(row, row.records, places, humanise(row.defence)))
         for row in shown
         if any(record.pictures.reconstructions is not None for record in row.records)
     ]
@@ -86,7 +88,7 @@ def gallery(result: AuditResult) -> list[Line]:
                 "Null",
                 f"same attack on {unrelated(result)}: what it draws when there is nothing to find",
                 None,
-                _tiles(control.nulls, places, "the null"),
+                _tiles(None, control.nulls, places, "the null"),
             )
         )
     return [line for line in lines if line.tiles]
@@ -115,9 +117,8 @@ def null_of(shown: Sequence[Finding]) -> Finding | None:
 
 
 def found(row: Finding) -> str:
-    """How many were identified, and by what."""
-    measured = row.measured(Identification.name) is not None
-    return f"{show_identified(row)} identified by {row.attack}" if measured else f"by {row.attack}"
+    """How many leaked, and by what."""
+    return f"{show_leaked(row)} leaked by {row.attack}" if row.judgement.p else f"by {row.attack}"
 
 
 def _recovered(record: Record) -> bool:
@@ -167,26 +168,37 @@ def _published(row: Finding, positions: Sequence[Position]) -> list[Line]:
     ]
 
 
-def _tiles(records: Iterable[Record], positions: Sequence[Position], whose: str) -> tuple[Tile, ...]:
-    by_round = {record.round: record for record in records}
+def _tiles(
+    row: Finding | None, records: Iterable[Record], positions: Sequence[Position], whose: str
+) -> tuple[Tile, ...]:
+    """What came back in the place of each image; where they are those of a row, marked by what it leaked."""
+    by_round: dict[int, Record] = {}
+    for record in records:
+        by_round.setdefault(record.round, record)  # the first of several nulls
+    sure = {} if row is None else _certainty(row)
     return tuple(
-        _tile(by_round[number], index, f"Reconstruction of image {column}, {whose}")
-        if number in by_round
+        _tile(by_round[place.round], place.place, f"Reconstruction of image {column}, {whose}", sure.get(place))
+        if place.round in by_round
         else Tile(None, "not run", "")
-        for column, (number, index) in enumerate(positions, start=1)
+        for column, place in enumerate(positions, start=1)
     )
 
 
-def _tile(record: Record, index: int, words: str) -> Tile:
+def _certainty(row: Finding) -> dict[Position, float]:
+    """The corrected p of each private input that leaked."""
+    p = (p for p, leaked in zip(row.judgement.p, row.judgement.leaked) if leaked)
+    return {Position(*place): one for place, one in zip(row.leaks, p)}
+
+
+def _tile(record: Record, index: int, words: str, sure: float | None) -> Tile:
     images = record.pictures.reconstructions
     source = data_uri(images[index]) if images is not None and index < len(images) else None
     if source is None:
         return Tile(None, "nothing recovered", "")
     psnr = _score(record, PSNR.name, index)
     caption = "" if psnr is None else f"{psnr:.1f} dB"
-    return Tile(
-        source, f"{words}, PSNR {caption or NOT_MEASURED}", caption, _score(record, Identification.name, index) == 1
-    )
+    leaked, said = sure is not None, "" if sure is None else show_p(sure)
+    return Tile(source, f"{words}, PSNR {caption or NOT_MEASURED}", caption, leaked, said)
 
 
 def _score(record: Record, name: str, index: int) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, Measurement
-from leakgauge.audit.verdict import Verdict, gravest
+from leakgauge.audit.verdict import Verdict, of_all
 from leakgauge.config import split_chain
 from leakgauge.metrics import Identification, LabelRecall, Summary
 from leakgauge.protocol.facts import Fact, Subject
@@ -36,9 +36,10 @@ def humanise(defence: str, *, options: bool = True) -> str:
 
 
 def leakiest(rows: Sequence[Finding]) -> Finding:
-    """The row with the gravest verdict, the first of several."""
-    # Not simply the first row: one attack may identify more only because its null does, while another one leaks.
-    return next(row for row in rows if row.verdict is gravest(one.verdict for one in rows))
+    """The row that speaks for all of them: the first whose judgement is that of the defence."""
+    # Not simply the first row: one attack may be inconclusive where another one, whose control worked, found nothing.
+    judgement = of_all([row.judgement for row in rows])
+    return next((row for row in rows if row.judgement is judgement), rows[0])
 
 
 def any_labels_leak(result: AuditResult) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from leakgauge.attacks.budget import Budget
+from leakgauge.audit.limits import check_limit
 from leakgauge.audit.plan import AuditPlan
-from leakgauge.audit.result import check_limit
 from leakgauge.catalogue import describe_metric
 from leakgauge.config import build_budget, build_threat_model
 from leakgauge.errors import InvalidCase

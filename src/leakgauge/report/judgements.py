@@ -1,0 +1,201 @@
+"""What a verdict rests on, in words: which examples leaked and how surely, why an answer is inconclusive, and what
+stands beside it: the crowd, the control, the power, the bound."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from leakgauge.audit.result import RECORDED, AuditResult, Finding
+from leakgauge.audit.verdict import Reason, Verdict
+from leakgauge.report.words import capitalise, join, noun, short_names, standings
+
+MOST_NUMBERS = 8
+"""So many leaked examples are named; the others are counted."""
+
+_EXACT = 1e-12
+"""A p-value below this is that of an exact copy."""
+
+
+class Clause(NamedTuple):
+    """Why an answer is inconclusive, and what to do about it."""
+
+    why: str
+    remedy: str
+
+
+REASONS = {
+    Reason.CONTROL_FAILED: Clause(
+        "the attack finds nothing even without a defence", "give it a larger budget or try another attack"
+    ),
+    Reason.NO_CONTROL: Clause(
+        "whether the attack finds anything without a defence is not known", "give references, so that it can be tried"
+    ),
+    Reason.NOT_EXPLAINED: Clause(
+        "what came back does not explain the update", "give the attack a larger budget or try another one"
+    ),
+    Reason.BUDGET_ENDED: Clause("the budget ended before the loss settled", "give the attack more steps or seconds"),
+    Reason.CROWD_TOO_SMALL: Clause(
+        "the crowd is too small to convict even an exact copy", "give more references of the same kind"
+    ),
+    Reason.NULL_RECOVERS_TOO: Clause("the attack returns the same from an unrelated update", "try another attack"),
+    Reason.FINITE_DIFFERENCES: Clause(
+        "the derivatives were only estimated, by finite differences", "use a model that can be differentiated twice"
+    ),
+}
+
+
+_RECORDED_REASONS = REASONS | {
+    Reason.CONTROL_FAILED: Clause(
+        "the attack finds nothing in simulated updates of the declared client either",
+        "give it a larger budget or try another attack",
+    ),
+    Reason.NO_CONTROL: Clause(
+        "whether the attack finds anything in updates of this client is not known",
+        "give --references, so that it can be tried",
+    ),
+    Reason.NOT_EXPLAINED: Clause(
+        "the declared client does not explain the update", "see with `leakgauge explain` which one does"
+    ),
+    Reason.CROWD_TOO_SMALL: Clause(
+        "the crowd is too small to convict even an exact copy", "give more --references of the same kind"
+    ),
+}
+
+
+def explain_doubt(row: Finding, *, so: str = "") -> str:
+    """Why nothing can be told, what follows from that, and what to do about it."""
+    known = _RECORDED_REASONS if row.defence == RECORDED else REASONS
+    reasons = row.judgement.reasons or (Reason.NO_CONTROL,)
+    clauses = [clause for reason, clause in known.items() if reason in reasons]
+    first, *others = [clause.why for clause in clauses]
+    why = join([first, *(re.sub("^the attack ", "it ", other) for other in others)])
+    remedies = [clause.remedy for clause in clauses]
+    # One may be part of another, as "try another attack" is of several.
+    needed = [one for one in remedies if not any(one in other and one != other for other in remedies)]
+    return f"{why}{so and f', {so}'}; {join(list(dict.fromkeys(needed)))}"
+
+
+def inconclusive_sentences(result: AuditResult) -> list[str]:
+    """One for each defence of which nothing can be told, with its reason and a remedy."""
+    return [
+        f"{row.defence}: {explain_doubt(row)} (attack {row.attack})"
+        for row in standings(result)
+        if row.verdict is Verdict.INCONCLUSIVE
+    ]
+
+
+def show_p(p: float) -> str:
+    """A p-value as a person reads it.
+
+    >>> show_p(0.0312), show_p(2.13e-5), show_p(0.0)
+    ('p 0.031', 'p 2e-05', 'exact')
+    """
+    if p < _EXACT:
+        return "exact"
+    return f"p {p:.2g}" if p >= 1e-3 else f"p {p:.0e}"
+
+
+def strength(row: Finding) -> float | None:
+    """The weakest of the leaks by its corrected p; where nothing leaked, the strongest that was seen."""
+    if not row.judgement.p:
+        return None
+    leaked = [p for p, found in zip(row.judgement.p, row.judgement.leaked) if found]
+    return max(leaked) if leaked else min(row.judgement.p)
+
+
+def show_leaked(row: Finding) -> str:
+    """How many leaked, of how many that were judged."""
+    return f"{row.leaked} of {len(row.judgement.leaked)}"
+
+
+def describe_leaked(row: Finding) -> str:
+    """How many, of what, which, and how surely, such as "3 of 64 private images: numbers 5, 17 and 40 (p 2e-05)"."""
+    counted = f"{show_leaked(row)} private {noun([row])}{'' if len(row.judgement.leaked) == 1 else 's'}"
+    which, p = name_leaked(row), strength(row)
+    sure = "" if p is None else f" ({show_p(p).replace('p ', 'p at most ')})"
+    return f"{counted}{f': {which}' if which else ''}{sure}"
+
+
+def name_leaked(row: Finding) -> str:
+    """Which leaked, by their places in their rounds, counted from one; nothing where all or none did."""
+    if row.leaked in (0, len(row.judgement.leaked)):
+        return ""
+    named, rest = row.leaks[:MOST_NUMBERS], len(row.leaks) - MOST_NUMBERS
+    parts = []
+    for number in dict.fromkeys(number for number, _ in named):
+        own = [str(place + 1) for round_, place in named if round_ == number]
+        whose = f" of round {number + 1}" if row.rounds > 1 else ""
+        parts.append(f"number{'' if len(own) == 1 else 's'} {join(own)}{whose}")
+    return join([*parts, *([f"{rest} more"] if rest > 0 else [])])
+
+
+def describe_crowd(result: AuditResult) -> str:
+    """What the private examples were told from: how many others, and what they are; nothing where none were."""
+    count = max((record.strangers for record in result.records), default=0)
+    if not count:
+        return ""
+    what = result.description.get("crowd")
+    nulls = {record.null for row in result.rows for record in row.nulls}
+    beside = f" and with what {len(nulls)} unrelated update{'' if len(nulls) == 1 else 's'} gave" if nulls else ""
+    of = f" ({what})" if isinstance(what, str) else ""
+    return f"Each was compared with {count:,} other {noun(result.rows)}s{of}{beside}."
+
+
+def describe_control(rows: Iterable[Finding]) -> str:
+    """Whether the same attacks find what is there without a defence; by the one that found most."""
+    tried = [row for row in rows if row.power is not None and row.power.tried]
+    best = max(tried, key=lambda row: _rate(row), default=None)
+    if best is None or best.power is None:
+        return ""
+    where = "simulated" if best.defence == RECORDED else "undefended"
+    others = f"{best.power.tried} other {noun([best])}{'' if best.power.tried == 1 else 's'}"
+    outcome = "worked" if best.power.seen else "failed"
+    return f"The control {outcome}: {best.attack} found {best.power.seen} of {others} in {where} updates."
+
+
+def describe_power(rows: Iterable[Finding]) -> str:
+    """How surely a leak would have been seen where none was found, by the attack with the best control."""
+    clean = [row for row in rows if row.verdict is Verdict.NO_LEAK_FOUND and row.power is not None]
+    best = max(clean, key=lambda row: _rate(row), default=None)
+    if best is None or best.power is None or not best.judgement.p:
+        return ""
+    count, what = len(best.judgement.p), noun([best])
+    if count == 1:
+        return f"A leak of the {what} would have been seen with probability {best.power.one:.2f}."
+    return (
+        f"A leak of 1 of {count} {what}s would have been seen with probability {best.power.one:.2f}, "
+        f"of all {count} with {best.power.all_of_them:.2f}."
+    )
+
+
+def describe_bounds(result: AuditResult) -> list[str]:
+    """For each defence with a bound: what was found, and what any attacker could find at most."""
+    rows = [row for row in standings(result) if row.verdict is not Verdict.NOT_JUDGED]
+    called = short_names([row.defence for row in rows])
+    sentences = []
+    for row in rows:
+        bound = row.bound
+        if bound is None or bound.at_most is None:
+            continue
+        whose = "" if row.defence == RECORDED else f"with {called[row.defence]} "
+        sentences.append(
+            capitalise(
+                f"{whose}{show_leaked(row)} {'was' if row.leaked == 1 else 'were'} found; no attacker, however strong, "
+                f"picks one out of {bound.crowd + 1} with a probability above {show_percent(bound.at_most)}."
+            )
+        )
+    return sentences
+
+
+def _rate(row: Finding) -> float:
+    return row.power.seen / row.power.tried if row.power is not None and row.power.tried else 0.0
+
+
+def show_percent(share: float) -> str:
+    """
+    >>> show_percent(0.0924), show_percent(0.999)
+    ('9.2 %', '99.9 %')
+    """
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{min(100 * share, 100):.3g} %"
