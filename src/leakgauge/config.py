@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from torch import nn
 
 from leakgauge.attacks.base import Attack
-from leakgauge.attacks.budget import BUDGETS, Budget, with_budget
+from leakgauge.attacks.budget import BUDGETS, Budget, Clock, with_budget
 from leakgauge.catalogue import ATTACKS, DATASETS, DEFENCES, Shelf
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
@@ -90,14 +90,21 @@ def build_threat_model(name: str) -> ThreatModel:
     return choose(THREAT_MODELS, name, kind="threat model")
 
 
-def build_budget(budget: str | Budget | None, steps: int | None = None, seconds: float | None = None) -> Budget | None:
-    """The budget that a name, steps and seconds ask for; steps and seconds replace those of the name.
+def build_budget(
+    budget: str | Budget | None,
+    steps: int | None = None,
+    seconds: float | None = None,
+    clock: Clock | None = None,
+) -> Budget | None:
+    """The budget that a name, steps, seconds and a clock ask for; the latter replace those of the name.
 
     >>> build_budget("deep", seconds=90.0)
-    Budget(steps=None, seconds=90.0, clock='wall')
+    Budget(steps=None, seconds=90.0, clock='cpu', least=30)
     """
     if budget is None:
-        return None if steps is None and seconds is None else Budget(steps, seconds)
+        if clock is not None and seconds is None:
+            raise InvalidCase(f"The clock {clock!r} counts seconds, and none are given; add --seconds or --budget.")
+        return None if steps is None and seconds is None else Budget(steps, seconds, clock or "cpu")
     if not isinstance(budget, str | Budget):
         raise InvalidCase(f"A budget is {', '.join(BUDGETS)} or a Budget, got {budget!r}; write Budget(seconds=...).")
     named = budget if isinstance(budget, Budget) else choose(BUDGETS, budget, kind="budget")
@@ -105,6 +112,7 @@ def build_budget(budget: str | Budget | None, steps: int | None = None, seconds:
         named,
         steps=named.steps if steps is None else steps,
         seconds=named.seconds if seconds is None else seconds,
+        clock=clock or named.clock,
     )
 
 

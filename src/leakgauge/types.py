@@ -98,6 +98,10 @@ class Outcome(Enum):
     SOLVED = "Solved in closed form."
     CONVERGED = "The matching loss stopped improving."
     STEPS_EXHAUSTED = "The budget was used up; read the result as a lower bound on leakage, or raise it."
+    OVERDUE = (
+        "The machine was too busy, or the model too slow, for the steps and seconds of the budget, and waiting has an "
+        "end; run it again on a free machine, or give more seconds."
+    )
     NON_FINITE = "The matching loss became non-finite; lower the learning rate."
     NOT_APPLICABLE = "The attack does not apply to this model or update."
     MISSING_KNOWLEDGE = "The threat model hides something this attack needs."

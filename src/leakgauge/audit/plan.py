@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from leakgauge.attacks.base import Attack
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Budget, Clock
 from leakgauge.audit.bounded import describe_bounds
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.grid import Round, draw_crowd, grid
@@ -95,6 +95,7 @@ class AuditPlan:
     budget: str | Budget | None = None
     steps: int | None = None
     seconds: float | None = None
+    clock: Clock | None = None
     distractors: int = 99
     weights: str | None = None
     seed: int = 0
@@ -114,7 +115,7 @@ class AuditPlan:
 
     def work(self) -> Budget | None:
         """The budget of each attack; None leaves each its own."""
-        return build_budget(self.budget, self.steps, self.seconds)
+        return build_budget(self.budget, self.steps, self.seconds, self.clock)
 
     def words(self) -> dict[str, Any]:
         """The plan as a configuration file would say it, as far as words can; attacks and defences are named apart."""

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import cross_entropy
 
 from leakgauge.attacks.base import Attack, LabelAttack
-from leakgauge.attacks.budget import with_budget
+from leakgauge.attacks.budget import Clock, with_budget
 from leakgauge.audit.case import Case
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.result import RECORDED
@@ -58,6 +58,7 @@ class RecordedPlan:
     budget: str | None = None
     steps: int | None = None
     seconds: float | None = None
+    clock: Clock | None = None
     weights: str | None = None
     seed: int = 0
     normalise: str | None = None
@@ -72,7 +73,7 @@ class RecordedPlan:
 
     def named_attacks(self, names: Sequence[str]) -> dict[str, Attack]:
         shelf, kind = (label_attacks(), "label method") if self.labels_only else (ATTACKS, "attack")
-        work = build_budget(self.budget, self.steps, self.seconds)
+        work = build_budget(self.budget, self.steps, self.seconds, self.clock)
         attacks: dict[str, Attack] = {text: build(shelf, text, kind=kind) for text in names}
         return attacks if work is None else {text: with_budget(attack, work) for text, attack in attacks.items()}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from leakgauge.audit.case import Case
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably
 from leakgauge.audit.store import MemoryStore, Store
+from leakgauge.clocks import Seconds
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
 from leakgauge.fingerprint import answering_code, environment
 from leakgauge.metrics import (
@@ -46,14 +46,14 @@ def run_case(
 ) -> Record:
     """Attack and score; an attack that was interrupted goes on from the snapshot that ``store`` holds of it."""
     observation = case.source.observe()
-    started, before = time.perf_counter(), 0.0
+    started, before = Seconds.now(), Seconds()
     try:
         reconstruction, before = _attack(case, observation, progress, store or MemoryStore(), snapshot_every)
     except MissingKnowledge as hidden:
         reconstruction = Reconstruction(None, None, Outcome.MISSING_KNOWLEDGE, facts={"reason": str(hidden)})
     except UnsupportedModel as unsupported:
         reconstruction = Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts={"reason": str(unsupported)})
-    seconds = before + time.perf_counter() - started
+    elapsed = before + (Seconds.now() - started)
     num_classes, space = case.source.num_classes(), case.source.space()
     comparison = _compare(case, reconstruction, space, num_classes)
     found = _weigh(case, reconstruction, case.truth, space)
@@ -76,7 +76,7 @@ def run_case(
         chance=float("nan") if comparison is None else Identification().chance_after_matching(comparison),
         facts=reconstruction.facts,
         ledger=case.ledger,
-        seconds=seconds,
+        seconds=elapsed.wall,
         environment=environment(),
         code=answering_code(),
         crowd=_size(case, case.distractors),
@@ -93,12 +93,12 @@ def run_case(
 
 def _attack(
     case: Case, observation: Any, progress: Progress, store: Store, snapshot_every: float
-) -> tuple[Reconstruction, float]:
+) -> tuple[Reconstruction, Seconds]:
     # Real case and null share the start, so that they differ by the update and nothing else.
     stream = ("attack", case.round)
     attack = case.attack
     if not isinstance(attack, SteppedAttack):
-        return attack(observation, generator=seeded(case.seed, *stream), progress=progress), 0.0
+        return attack(observation, generator=seeded(case.seed, *stream), progress=progress), Seconds()
     return attack_resumably(
         lambda: attack.search([observation], generator=seeded(case.seed, *stream)),
         progress,

@@ -11,6 +11,7 @@ import typer
 from leakgauge.cli.options import (
     AllowOption,
     BudgetOption,
+    ClockOption,
     JobsOption,
     JsonFlag,
     LimitOption,
@@ -46,6 +47,7 @@ def audit(
     budget: BudgetOption = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of each attack.")] = None,
     seconds: SecondsOption = None,
+    clock: ClockOption = None,
     distractors: Annotated[int | None, typer.Option(help="Size of the crowd an original is picked from.")] = None,
     weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
     seed: SeedOption = None,

@@ -15,7 +15,10 @@ OutOption = Annotated[Path, typer.Option("--out", help="Folder for results and t
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of data, client and attack.")]
 SchemeOption = Annotated[str, typer.Option("--scheme", help="inside:k=4, cross:k=6,least_private=0.3, mixup:k=4, ...")]
 BudgetOption = Annotated[str | None, typer.Option("--budget", help="Work of each attack: quick, standard or deep.")]
-SecondsOption = Annotated[float | None, typer.Option("--seconds", help="Seconds of each attack.")]
+SecondsOption = Annotated[float | None, typer.Option("--seconds", help="CPU seconds of each attack.")]
+ClockOption = Annotated[
+    str | None, typer.Option("--clock", help="What counts seconds: cpu, or wall as one waits, busy machine or not.")
+]
 ModelOption = Annotated[
     str | None,
     typer.Option("--model", help="A catalogue model, or package.module:factory, with arguments ...:factory:depth=20."),

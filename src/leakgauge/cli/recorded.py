@@ -11,6 +11,7 @@ import typer
 from leakgauge.cli.options import (
     AllowOption,
     BudgetOption,
+    ClockOption,
     JsonFlag,
     LimitOption,
     LossOption,
@@ -38,6 +39,7 @@ def invert(
     budget: BudgetOption = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
     seconds: SecondsOption = None,
+    clock: ClockOption = None,
     truth: Annotated[
         Path | None, typer.Option(help=".npz with the private `images` (or `rows`) and `labels`, to score it.")
     ] = None,

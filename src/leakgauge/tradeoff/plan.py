@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.budget import Budget, Clock
 from leakgauge.audit.limits import check_limit
 from leakgauge.audit.plan import AuditPlan
 from leakgauge.catalogue import describe_metric
@@ -64,6 +64,7 @@ class TradeoffPlan:
     budget: str | None = None
     steps: int | None = None
     seconds: float | None = None
+    clock: Clock | None = None
     distractors: int = 99
     weights: str | None = None
     limit: Any = field(default_factory=lambda: {"identification": 0.1})
@@ -121,7 +122,7 @@ class TradeoffPlan:
 
     def work(self) -> Budget:
         """The budget of each attack: 60 steps unless said otherwise."""
-        return build_budget(self.budget, self.steps, self.seconds) or Budget(steps=60)
+        return build_budget(self.budget, self.steps, self.seconds, self.clock) or Budget(steps=60)
 
     def audit(self, condition: Condition, state: str | None = None) -> AuditPlan:
         """The audit that fills one column; ``state`` are the weights that all columns share."""
@@ -137,6 +138,7 @@ class TradeoffPlan:
             threat_model=condition.threat_model,
             steps=work.steps,
             seconds=work.seconds,
+            clock=None if work.seconds is None else work.clock,
             distractors=self.distractors,
             weights=self.weights,
         )

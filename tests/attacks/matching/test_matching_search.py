@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,9 +34,11 @@ from leakgauge.attacks.matching import (
 )
 from leakgauge.attacks.matching.loss import Unknowns
 from leakgauge.attacks.matching.search import Search
+from leakgauge.clocks import Seconds
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.models import Compact, LeNet, build
+from leakgauge.progress import Tick
 from leakgauge.protocol import (
     THREAT_MODELS,
     FedAvg,
@@ -203,13 +208,15 @@ def test_a_damaged_snapshot_is_refused():
 
 @dataclass(frozen=True)
 class Ticking(Budget):
-    """A clock that moves one second whenever it is read."""
+    """Clocks that move whenever they are read: one second of work, and as many on the wall as a machine is busy."""
 
+    least: int = 1
+    busy: float = 1.0
     read: list[float] = field(default_factory=list)
 
-    def now(self) -> float:
+    def now(self) -> Seconds:
         self.read.append(0)
-        return float(len(self.read))
+        return Seconds(float(len(self.read)), self.busy * len(self.read))
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(10.0, 9), (3.0, 2), (0.5, 1)])
@@ -234,12 +241,61 @@ def test_a_resumed_attack_has_the_seconds_it_had_left():
     assert len(resumed.trace) == 9
 
 
+@pytest.mark.parametrize("busy", [1.0, 15.0])
+def test_a_busy_machine_changes_neither_the_steps_nor_what_comes_back(busy):
+    attack = GradientMatching(optimiser=SignedAdam(0.1), budget=Ticking(seconds=40.0, busy=1.0))
+    free, late = (
+        replace(attack, budget=Ticking(seconds=40.0, busy=times))(victims(COMPACT)[0], generator=seeded(0))
+        for times in (1.0, busy)
+    )
+    assert late.facts["steps"] == free.facts["steps"] == 39
+    assert late.outcome is Outcome.STEPS_EXHAUSTED
+    assert torch.equal(late.inputs, free.inputs)
+    waited = replace(attack, budget=Ticking(seconds=40.0, busy=busy, clock="wall"))(
+        victims(COMPACT)[0], generator=seeded(0)
+    )
+    assert waited.facts["steps"] == math.ceil(40 / busy - 1)
+
+
+def test_seconds_that_are_soon_over_leave_the_least_number_of_steps_and_a_whole_schedule():
+    ticks: list[Tick] = []
+    attack = GradientMatching(budget=Ticking(seconds=3.0, least=30))
+    found = attack(victims(COMPACT)[0], generator=seeded(0), progress=ticks.append)
+    assert found.facts["steps"] == 30
+    assert [tick.fraction for tick in ticks] == pytest.approx([step / 30 for step in range(1, 31)])
+
+
+@pytest.mark.parametrize("clock", ["cpu", "wall"])
+def test_an_attack_that_the_machine_cannot_serve_ends_and_says_so(clock):
+    # A second of work takes a minute: after twenty minutes' worth of seconds waiting has an end.
+    budget = Ticking(seconds=20.0, least=30, busy=60.0, clock=clock)
+    found = GradientMatching(budget=budget)(victims(COMPACT)[0], generator=seeded(0))
+    assert found.facts["steps"] == 6
+    assert found.outcome is Outcome.OVERDUE
+
+
+def test_work_in_other_threads_is_not_charged():
+    # Half a second of work beside it would end an attack of 0.3 s at once, were it the work of the process.
+    done = threading.Event()
+
+    def work() -> None:
+        begun = time.thread_time()
+        while time.thread_time() - begun < 0.5:
+            pass
+        done.set()
+
+    begun = Seconds.now()
+    threading.Thread(target=work).start()
+    done.wait()
+    assert (Seconds.now() - begun).cpu < 0.25
+
+
 @pytest.mark.parametrize("clock", ["wall", "cpu"])
 def test_a_tiny_number_of_seconds_is_soon_over(clock):
     found = GradientMatching(budget=Budget(steps=10**9, seconds=1e-3, clock=clock))(
         victims(COMPACT)[0], generator=seeded(0)
     )
-    assert 1 <= found.facts["steps"] < 1000
+    assert 30 <= found.facts["steps"] < 1000
 
 
 def test_the_phase_of_a_resumed_step_is_the_phase_it_had():

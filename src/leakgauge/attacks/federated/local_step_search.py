@@ -119,10 +119,10 @@ class LocalStepSearch(Attack, Around):
         seconds = 0.0
         for seen in candidates.values():
             search = self.attack.search([seen], generator=_from(start))
-            begun = budget.now()
+            begun = search.elapsed
             search.step()
-            seconds += budget.now() - begun
-        affordable = max(1, int(len(candidates) * budget.seconds / max(seconds, 1e-9)))
+            seconds += search.budget.counted(search.elapsed - begun)
+        affordable = max(budget.least, int(len(candidates) * budget.seconds / max(seconds, 1e-9)))
         return affordable if budget.steps is None else min(budget.steps, affordable)
 
 

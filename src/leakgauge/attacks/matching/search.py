@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import astuple, dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from leakgauge.attacks.matching.objectives import Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, OptimiserState
 from leakgauge.attacks.matching.priors import Penalties, Prior
 from leakgauge.attacks.matching.problem import MatchingProblem
+from leakgauge.clocks import Seconds
 from leakgauge.errors import InvalidFile
 from leakgauge.progress import Tick
 from leakgauge.types import Outcome, Reconstruction
@@ -91,7 +92,7 @@ class Search(Stepper):
         start: Tensor,
     ) -> None:
         self.problems, self.unknowns, self.penalties = problems, unknowns, penalties
-        self.optimiser, self.restarts, self.budget = optimiser, restarts, budget
+        self.optimiser, self.restarts, self.budget = optimiser, restarts, budget.on(start.device)
         box = unknowns.box
         if box is not None:
             box = tuple(b.to(start) if isinstance(b, Tensor) else b for b in box)  # type: ignore[assignment]
@@ -99,15 +100,15 @@ class Search(Stepper):
         self.best = start.clone()
         self.lowest = torch.full((len(start),), float("inf"), dtype=start.dtype, device=start.device)
         self.trace: list[Tensor] = []
-        self.seconds = 0.0
+        self.elapsed = Seconds()
         self.notes: dict[str, str | int | float] = dict(unknowns.coordinates.facts)
         self.phase: Phase | None = None
         self.share = 0.0
         """Of the budget that was spent when the last step began, which decided its phase."""
-        started = budget.now()
+        started = self.budget.now()
         self.loss = RowsLoss(problems, unknowns, restarts, differentiation, self.state.candidate)
         self._weigh()
-        self.seconds += budget.now() - started
+        self.elapsed += self.budget.now() - started
 
     @property
     def steps(self) -> int:
@@ -133,13 +134,13 @@ class Search(Stepper):
         everything = slice(None)
         if not self._explodes(everything):
             self.state = self.optimiser.advance(self.state, value, gradient.nan_to_num(0.0, 0.0, 0.0), self.spent)
-        self.seconds += self.budget.now() - started
+        self.elapsed += self.budget.now() - started
         self.outcome = self._outcome(everything)
         return Tick(len(self.trace), 1.0 if self.outcome else self.spent, float(self.lowest.min()))
 
     @property
     def spent(self) -> float:
-        return self.budget.spent(len(self.trace), self.seconds)
+        return self.budget.spent(len(self.trace), self.elapsed)
 
     def _explodes(self, rows: slice) -> bool:
         return not bool(self.trace[0][rows].isfinite().any())
@@ -150,6 +151,8 @@ class Search(Stepper):
             return Outcome.NON_FINITE
         if bool(self.state.converged[rows].all()) and self._phase(1.0) == self.phase:
             return self.optimiser.outcome_at_rest
+        if self.budget.is_overdue(len(self.trace), self.elapsed):
+            return Outcome.OVERDUE
         return Outcome.STEPS_EXHAUSTED if self.spent >= 1 else None
 
     def results(self) -> list[Reconstruction]:
@@ -205,7 +208,7 @@ class Search(Stepper):
             "best": self.best,
             "lowest": self.lowest,
             "trace": torch.stack(self.trace) if self.trace else self.lowest.new_zeros(0, len(self.lowest)),
-            "seconds": torch.tensor(self.seconds, dtype=torch.float64),
+            "elapsed": torch.tensor(astuple(self.elapsed), dtype=torch.float64),
             "share": torch.tensor(self.share, dtype=torch.float64),
             "factors": torch.tensor(self.penalties.weights, dtype=torch.float64),
         }
@@ -219,10 +222,10 @@ class Search(Stepper):
             )
         state = read_state(self.state, snapshot, "state.")
         best, lowest, trace = snapshot["best"], snapshot["lowest"], snapshot["trace"]
-        seconds, share = float(snapshot["seconds"]), float(snapshot["share"])
+        elapsed, share = Seconds(*snapshot["elapsed"].tolist()), float(snapshot["share"])
         device = self.best.device
         self.state, self.best, self.lowest = state, best.to(device).clone(), lowest.to(device).clone()
-        self.trace, self.seconds, self.share = list(trace.to(device)), seconds, share
+        self.trace, self.elapsed, self.share = list(trace.to(device)), elapsed, share
         self.penalties.restore(snapshot["factors"].tolist())
         # The phase of the step before, so that its lowest loss still counts.
         self.phase = self._phase(share) if self.trace else None

@@ -93,9 +93,7 @@ class Setting(Measure):
             updates = -(-options.images // self.batch_size)
             changes |= {"updates": updates, "models": min(self.models, updates)}
         if options.seconds is not None:
-            # By the work of this process, so that a busy machine does not change what an attack may do.
-            budget = Budget(seconds=options.seconds, clock="wall" if options.device == "cuda" else "cpu")
-            changes["attack"] = with_budget(self.attack, budget)
+            changes["attack"] = with_budget(self.attack, Budget(seconds=options.seconds))
         return replace(self, **changes)
 
     def check(self, bench: Bench) -> None:
