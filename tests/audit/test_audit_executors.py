@@ -76,7 +76,7 @@ class Endless:
 def digits(case: Case, store: FolderStore) -> str:
     record = store.get(case.key)
     assert record is not None
-    return replace(record, seconds=0.0).to_json()
+    return replace(record, seconds=0.0, cpu_seconds=0.0).to_json()
 
 
 def test_cases_in_two_processes_give_the_records_of_one_in_their_order(prepared: PreparedAudit, tmp_path: Path) -> None:

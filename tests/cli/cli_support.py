@@ -70,7 +70,8 @@ class Answer:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The rows without their seconds, which are all that two equal runs may differ in."""
-        return [{name: value for name, value in row.items() if name != "seconds"} for row in self.payload["rows"]]
+        timed = ("seconds", "cpu_seconds")
+        return [{name: value for name, value in row.items() if name not in timed} for row in self.payload["rows"]]
 
     def refused(self, *words: str) -> None:
         """Exit code 2, nothing on stdout, and one sentence on stderr that holds these words."""

@@ -46,7 +46,8 @@ class Record:
     judged; ``nearest`` says which of the candidates speaks for it, -1 = none; ``control``, on a null, are the same
     p-values for the null's own examples. ``residual`` is how far the declared client, run on what came back, stays from
     what was observed, relative to it, NaN = not computed; ``settled`` whether the loss had stopped falling, None =
-    there is none. ``steps`` and ``cpu_seconds`` are what the attack spent.
+    there is none. ``steps`` and ``cpu_seconds`` are what the attack spent, ``seconds`` how long it took on
+    the wall.
 
     ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known;
     ``label_guess`` holds the expected scores of labels that are guessed. ``code`` is the fingerprint of the source that

@@ -89,6 +89,12 @@ class Finding:
     nulls: tuple[Record, ...] = field(repr=False)
     power: Power | None = None
     bound: Bound | None = None
+    cpu_seconds: float = math.nan
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Of each attack, by rounds; empty where it has none."""
+        return tuple(record.steps for record in self.records if record.steps is not None)
 
     @property
     def verdict(self) -> Verdict:
@@ -158,6 +164,8 @@ class Finding:
             "assumptions": [fact.to_dict() for fact in self.assumptions],
             "facts": {name: finite(value) for name, value in self.facts.items()},
             "seconds": round(self.seconds, 3),
+            "cpu_seconds": finite(round(self.cpu_seconds, 3)),
+            "steps": list(self.steps),
         }
 
 
@@ -277,6 +285,7 @@ def _finding(group: Sequence[Record], judgement: Judgement, power: Power | None,
         assumptions=first.ledger,
         facts=first.facts,
         seconds=sum(record.seconds for record in records),
+        cpu_seconds=sum(record.cpu_seconds for record in records),
         records=records,
         nulls=nulls,
         power=power,

@@ -77,6 +77,8 @@ def run_case(
         facts=reconstruction.facts,
         ledger=case.ledger,
         seconds=elapsed.wall,
+        cpu_seconds=elapsed.cpu,
+        steps=_steps(reconstruction),
         environment=environment(),
         code=answering_code(),
         crowd=_size(case, case.distractors),
@@ -106,6 +108,11 @@ def _attack(
         case.key,
         snapshot_every,
     )
+
+
+def _steps(reconstruction: Reconstruction) -> int | None:
+    made = reconstruction.facts.get("steps")
+    return made if isinstance(made, int) else None
 
 
 def _compare(

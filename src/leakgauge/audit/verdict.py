@@ -11,6 +11,7 @@ from scipy import stats
 
 from leakgauge.audit.record import Record
 from leakgauge.metrics import Summary, beyond_chance
+from leakgauge.types import Outcome
 
 SIGNIFICANT = 0.05
 """How often, at most, an update that gives nothing away is said to leak."""
@@ -157,6 +158,8 @@ def _judge_one(
     elif not power.seen:
         reasons.append(Reason.CONTROL_FAILED)
     elif any(record.settled is False for record in records) and _settled(controls, tests):
+        reasons.append(Reason.BUDGET_ENDED)
+    if any(record.outcome is Outcome.OVERDUE for record in records) and Reason.BUDGET_ENDED not in reasons:
         reasons.append(Reason.BUDGET_ENDED)
     return Judgement(Verdict.INCONCLUSIVE if reasons else Verdict.NO_LEAK_FOUND, leaked, p, tuple(reasons))
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from leakgauge.audit.plan import plan_of
+from leakgauge.audit.record import Record
 from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, Measurement
 from leakgauge.audit.verdict import Verdict, gravest
 from leakgauge.catalogue import METRICS, describe_metric
@@ -111,7 +112,8 @@ def render_audit(result: AuditResult) -> str:
         attacks={record.attack: record.attack_repr for record in result.records},
         environment=describe_environment(next((record.environment for record in result.records), {})),
         facts=[", ".join(f"{name} {_fact(value)}" for name, value in row.facts.items()) for row in rows],
-        seconds=sum(record.seconds for row in result.rows for record in (*row.records, *row.nulls)),
+        spent=[_time([*row.records]) for row in rows],
+        total=_time([record for row in result.rows for record in (*row.records, *row.nulls)]),
     )
 
 
@@ -292,6 +294,13 @@ def _setup(result: AuditResult) -> list[tuple[str, str]]:
         more = f" and {len(classes) - 20} more" if len(classes) > 20 else ""
         setup.append(("Classes", ", ".join(map(str, classes[:20])) + more))
     return setup
+
+
+def _time(records: Sequence[Record]) -> str:
+    """On both clocks; records of earlier versions have one."""
+    work = sum(record.cpu_seconds for record in records)
+    said = "" if math.isnan(work) else f"{work:.1f} CPU s, "
+    return f"{said}{sum(record.seconds for record in records):.1f} s on the wall"
 
 
 def _fact(value: object) -> str:
