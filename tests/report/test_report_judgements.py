@@ -11,7 +11,7 @@ from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Reason, Verdict
 from leakgauge.bounds import bound_of
-from leakgauge.defences import DPSGD, Clipping
+from leakgauge.defences import DPSGD, Clipping, GaussianNoise, chain
 from leakgauge.protocol.local_update import FedSGD
 from leakgauge.report.headline import headline
 from leakgauge.report.judgements import (
@@ -124,3 +124,11 @@ def test_what_was_found_stands_beside_what_could_be_found_at_most() -> None:
         "With DP-SGD 0 of 8 were found; "
         "no attacker, however strong, picks one out of 100 with a probability above 9.2 %."
     )
+
+
+def test_a_bound_that_says_nothing_is_not_in_the_headline() -> None:
+    weak = "clipping:max_norm=1+gaussian_noise:std=0.1"
+    bound = bound_of(chain(Clipping(1.0), GaussianNoise(0.1))(FedSGD()), crowd=99)
+    assert bound.at_most is not None
+    said = headline(audit({weak: Verdict.NO_LEAK_FOUND}, {**PLAN, "bounds": {weak: bound.to_dict()}}))
+    assert not any("no attacker" in sentence for sentence in said)

@@ -18,6 +18,10 @@ _EXACT = 1e-12
 """A p-value below this is that of an exact copy."""
 
 
+_VACUOUS = 0.995
+"""A bound above this says nothing, and is left to the table."""
+
+
 class Clause(NamedTuple):
     """Why an answer is inconclusive, and what to do about it."""
 
@@ -177,7 +181,7 @@ def describe_bounds(result: AuditResult) -> list[str]:
     sentences = []
     for row in rows:
         bound = row.bound
-        if bound is None or bound.at_most is None:
+        if bound is None or bound.at_most is None or bound.at_most >= _VACUOUS:
             continue
         whose = "" if row.defence == RECORDED else f"with {called[row.defence]} "
         sentences.append(
