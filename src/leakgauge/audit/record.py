@@ -45,9 +45,9 @@ class Record:
     ``evidence`` holds one p-value per private example that what came back is of it, before any correction, () = not
     judged; ``nearest`` says which of the candidates speaks for it, -1 = none; ``control``, on a null, are the same
     p-values for the null's own examples. ``residual`` is how far the declared client, run on what came back, stays from
-    what was observed, relative to it, NaN = not computed; ``settled`` whether the loss had stopped falling, None =
-    there is none. ``steps`` and ``cpu_seconds`` are what the attack spent, ``seconds`` how long it took on
-    the wall.
+    what was observed, relative to it, NaN = not computed; ``truth_residual`` the same, run on the private examples that
+    a recorded update is said to be of, or on a null's own; ``settled`` whether the loss had stopped falling, None =
+    there is none. ``steps`` and ``cpu_seconds`` are what the attack spent, ``seconds`` how long it took on the wall.
 
     ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known;
     ``label_guess`` holds the expected scores of labels that are guessed. ``code`` is the fingerprint of the source that
@@ -82,6 +82,7 @@ class Record:
     nearest: tuple[int, ...] = ()
     control: tuple[float, ...] = ()
     residual: float = math.nan
+    truth_residual: float = math.nan
     settled: bool | None = None
     steps: int | None = None
     cpu_seconds: float = math.nan
@@ -93,7 +94,7 @@ class Record:
         values |= {"schema": SCHEMA, "outcome": self.outcome.name, "ledger": [_line(fact) for fact in self.ledger]}
         values["space"] = None if self.space is None else space_to_json(self.space)
         values["scores"] = {name: [_plain(score) for score in scores] for name, scores in self.scores.items()}
-        for name in ("chance", "residual", "cpu_seconds"):
+        for name in ("chance", "residual", "truth_residual", "cpu_seconds"):
             values[name] = _plain(values[name])
         for name in ("facts", "label_guess"):
             values[name] = {key: _plain(value) for key, value in values[name].items()}
@@ -108,7 +109,7 @@ class Record:
         values["space"] = None if values.get("space") is None else space_from_json(values["space"])
         values["ledger"] = tuple(Fact(Subject[name], *rest) for name, *rest in values["ledger"])
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
-        for name in ("chance", "residual", "cpu_seconds"):
+        for name in ("chance", "residual", "truth_residual", "cpu_seconds"):
             values[name] = _number(values[name])
         for name in ("evidence", "nearest", "control"):
             values[name] = tuple(values[name])
@@ -126,7 +127,7 @@ def upgrade(values: dict[str, Any]) -> dict[str, Any]:
         values = early | values | {"schema": 2, "ledger": [_first_line(*fact) for fact in values["ledger"]]}
     if values["schema"] == 2:  # which had one null, and neither evidence nor what it rests on
         none: dict[str, Any] = {"evidence": [], "nearest": [], "control": [], "strangers": 0}
-        none |= {"residual": None, "settled": None, "steps": None, "cpu_seconds": None}
+        none |= {"residual": None, "truth_residual": None, "settled": None, "steps": None, "cpu_seconds": None}
         values = none | values | {"schema": 3, "null": int(values["null"])}
     return values
 

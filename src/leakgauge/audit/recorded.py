@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 from torch import Generator, Tensor
-from torch.nn.functional import cross_entropy
 
 from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.budget import Clock, with_budget
 from leakgauge.audit.case import Case
+from leakgauge.audit.declaration import redeclare
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.result import RECORDED
 from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
@@ -21,8 +21,9 @@ from leakgauge.config import build, build_budget, build_defence, build_loss, bui
 from leakgauge.data import read_batch, reference_inputs
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory
+from leakgauge.protocol.learner import Mode
 from leakgauge.protocol.local_update import LocalUpdate
-from leakgauge.protocol.losses import LossFunction, draw_labels
+from leakgauge.protocol.losses import draw_labels
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.recording import RecordedRound, observe, read_round
 from leakgauge.protocol.round import Federation
@@ -46,7 +47,8 @@ class RecordedPlan:
 
     With ``labels_only`` the attacks restore labels and nothing else: no attack sees those that a round holds, and what
     comes back is scored against them. ``batch_size`` is how many examples an update covers, where its file is silent.
-    ``attacks`` left out are the one that suits the first round.
+    ``attacks`` left out are the one that suits the first round. ``local_update``, ``defence``, ``mode``, ``loss`` and
+    ``normalise`` stand in the place of what the files say; ``read`` names `CORRECTIONS` of how they were recorded.
     """
 
     files: tuple[str, ...]
@@ -62,7 +64,11 @@ class RecordedPlan:
     weights: str | None = None
     seed: int = 0
     normalise: str | None = None
-    loss: str = "cross_entropy"
+    loss: str | None = None
+    local_update: str | None = None
+    defence: str | None = None
+    mode: Mode | None = None
+    read: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.truths and len(self.truths) != len(self.files):
@@ -70,6 +76,11 @@ class RecordedPlan:
                 f"There are {len(self.files)} rounds and {len(self.truths)} truths; "
                 "give --truth once for each round, in the same order."
             )
+
+    def declare(self, recorded: RecordedRound) -> RecordedRound:
+        """The round as the plan says that it is to be read."""
+        names = ("local_update", "defence", "mode", "loss", "normalise")
+        return redeclare(recorded, {name: getattr(self, name) for name in names}, self.read)
 
     def named_attacks(self, names: Sequence[str]) -> dict[str, Attack]:
         shelf, kind = (label_attacks(), "label method") if self.labels_only else (ATTACKS, "attack")
@@ -85,7 +96,7 @@ def label_attacks() -> Shelf:
 
 def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
     """Read and check the rounds, the model and the truths; nothing is attacked yet."""
-    rounds = [read_round(Path(file)) for file in plan.files]
+    rounds = [plan.declare(read_round(Path(file))) for file in plan.files]
     attacks = plan.named_attacks(plan.attacks or (_default_attack(plan, rounds[0]),))
     cases = [case for number, recorded in enumerate(rounds) for case in _cases(plan, number, recorded, attacks)]
     # Attack by attack, as an audit runs them.
@@ -106,7 +117,7 @@ def _default_attack(plan: RecordedPlan, recorded: RecordedRound) -> str:
 def _cases(plan: RecordedPlan, number: int, recorded: RecordedRound, attacks: Mapping[str, Attack]) -> Iterator[Case]:
     if plan.labels_only:
         recorded = _state_size(recorded, plan.batch_size, plan.files[number])
-    opened = OpenRound.of(recorded, build_normalised(import_factory(plan.model), plan.normalise), build_loss(plan.loss))
+    opened = OpenRound.of(recorded, import_factory(plan.model))
     truth = opened.truth(Path(plan.truths[number])) if plan.truths else None
     for name, attack in attacks.items():
         seen = opened.without_labels() if isinstance(attack, LabelAttack) else opened
@@ -144,13 +155,15 @@ class OpenRound:
     plain: LocalUpdate | None
 
     @classmethod
-    def of(cls, recorded: RecordedRound, model: torch.nn.Module, loss: LossFunction = cross_entropy) -> OpenRound:
+    def of(cls, recorded: RecordedRound, model: torch.nn.Module) -> OpenRound:
         plain = recorded.local_update
         algorithm: LocalUpdate | None = None if plain is None else build(LOCAL_UPDATES, plain, kind="local update")
         client = algorithm
         if algorithm is not None and recorded.defence is not None:
             client = build_defence(recorded.defence)(algorithm)
-        return cls(recorded, observe(recorded, model, loss, local_update=client), algorithm)
+        seen = build_normalised(model, recorded.normalise)
+        loss = None if recorded.loss is None else build_loss(recorded.loss)
+        return cls(recorded, observe(recorded, seen, loss, local_update=client), algorithm)
 
     def without_labels(self) -> OpenRound:
         """As an attack on labels sees it, which still learns how many there are."""
@@ -167,7 +180,7 @@ class OpenRound:
             num_examples=self.observation.num_examples is not None,
             local_hyperparameters=recorded.local_update is not None,
             defence=recorded.defence is not None,
-            batch_norm=recorded.batch_norm.access,
+            batch_norm=self.observation.batch_norm.access,
             source="what the recorded round holds",
         )
 

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from leakgauge.attacks.base import SteppedAttack
 from leakgauge.audit.case import Case
+from leakgauge.audit.explained import fit, fit_truth, is_settled
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably
+from leakgauge.audit.sources import RecordedUpdate
 from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.clocks import Seconds
 from leakgauge.errors import MissingKnowledge, UnsupportedModel
@@ -29,6 +31,7 @@ from leakgauge.metrics import (
     weigh_evidence,
 )
 from leakgauge.progress import Progress, silent
+from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, Outcome, Reconstruction
@@ -86,11 +89,22 @@ def run_case(
         evidence=found.p,
         nearest=found.nearest,
         control=_weigh(case, reconstruction, case.decoy, space).p,
+        residual=fit(observation, reconstruction).residual if isinstance(observation, UpdateObservation) else math.nan,
+        truth_residual=_truth_residual(case, observation),
+        settled=is_settled(reconstruction),
         true_counts=true_counts,
         restored_counts=restored_counts,
         label_guess={} if true_counts is None or restored_counts is None else expected_guess(true_counts),
         pictures=Pictures() if case.labels_only else _pictures(reconstruction, comparison),
     )
+
+
+def _truth_residual(case: Case, observation: Any) -> float:
+    """Of a recorded update, whose truth is what somebody says it is, and of nulls, to compare with."""
+    truth = case.decoy if case.null else case.truth if isinstance(case.source, RecordedUpdate) else None
+    if truth is None or not isinstance(observation, UpdateObservation) or case.labels_only:
+        return math.nan
+    return fit_truth(observation, truth).residual
 
 
 def _attack(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from scipy import stats
 
@@ -165,9 +166,17 @@ def _judge_one(
 
 
 def _explained(record: Record, group: Sequence[Record]) -> bool:
-    """Whether the update is as well explained as those of simulated clients, or none could be compared."""
-    nulls = [one.residual for one in group if one.null and not math.isnan(one.residual)]
-    return not (nulls and record.residual > max(_EXPLAINED, 2 * max(nulls)))
+    """Whether the update is as well explained as those of simulated clients, or none could be compared.
+
+    By what came back and, of a recorded update, by the truth it is said to be of: the declared client gives that very
+    update of it, or else the client, the file or the truth is another.
+    """
+    return not (_departs(record, group, "residual") or _departs(record, group, "truth_residual"))
+
+
+def _departs(record: Record, group: Sequence[Record], measure: Literal["residual", "truth_residual"]) -> bool:
+    nulls = [value for one in group if one.null and not math.isnan(value := getattr(one, measure))]
+    return bool(nulls) and getattr(record, measure) > max(_EXPLAINED, 2 * max(nulls))
 
 
 def _settled(controls: Sequence[Record], tests: int) -> bool:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidFile, InvalidUpdate
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.protocol.clients import local_steps
-from leakgauge.protocol.learner import Learner, LossFunction, Mode, learner_and_state
+from leakgauge.protocol.learner import Learner, Mode, learner_and_state
 from leakgauge.protocol.local_update import LocalUpdate
+from leakgauge.protocol.losses import BinaryCrossEntropy, CrossEntropy, LossFunction
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.round import attackers_learner
 from leakgauge.protocol.running_statistics import batch_statistics, batches_seen, statistics_moved
@@ -34,7 +34,9 @@ class RecordedRound:
     """One update and what is known about it. ``state`` and ``update`` are keyed as in ``module.state_dict()``.
 
     ``local_update`` and ``defence`` are specifications in the catalogue's grammar, such as ``"fedsgd"`` or
-    ``"fedavg:epochs=1,batch_size=8,learning_rate=0.1"``; None = not known. ``mode`` is the client's.
+    ``"fedavg:epochs=1,batch_size=8,learning_rate=0.1"``; None = not known. ``mode`` is the client's; ``loss`` what it
+    minimises, such as ``"bce"``, None = what suits the model's scores; ``normalise`` is what it does to its images in
+    the data loader, such as ``"imagenet"``, None = nothing.
     """
 
     state: ParamTree
@@ -46,6 +48,8 @@ class RecordedRound:
     defence: str | None = "none"
     mode: Mode = "eval"
     batch_norm: BatchNormKnowledge = BatchNormKnowledge(BatchNormAccess.PROXY)
+    loss: str | None = None
+    normalise: str | None = None
 
     def __post_init__(self) -> None:
         # The shape of an image, (channels, height, width), says as much as its space does.
@@ -96,6 +100,8 @@ def write_round(path: Path, recorded: RecordedRound) -> None:
         "defence": recorded.defence,
         "mode": recorded.mode,
         "batch_norm": recorded.batch_norm.access.value,
+        "loss": recorded.loss,
+        "normalise": recorded.normalise,
     }
     write_tensors(path, tensors, {"format": FORMAT, "round": json.dumps(facts)})
 
@@ -133,18 +139,23 @@ def read_round(path: Path) -> RecordedRound:
         defence=facts["defence"],
         mode=facts["mode"],
         batch_norm=BatchNormKnowledge(facts["batch_norm"], statistics),
+        loss=facts["loss"],
+        normalise=facts["normalise"],
     )
 
 
 def observe(
     recorded: RecordedRound,
     module: nn.Module,
-    loss: LossFunction = cross_entropy,
+    loss: LossFunction | None = None,
     *,
     local_update: LocalUpdate | None,
 ) -> UpdateObservation:
-    """The recorded round as an attack receives it, after checking that it fits the model."""
-    learner, own = learner_and_state(module, loss, mode=recorded.mode)
+    """The recorded round as an attack receives it, after checking that it fits the model.
+
+    Without a ``loss`` it is cross-entropy, or its binary form for a model of one score.
+    """
+    learner, own = learner_and_state(module, loss or CrossEntropy(), mode=recorded.mode)
     held = module.state_dict().keys()
     names = {*held, *own.buffers}
     moved = rename(recorded.update, names)
@@ -167,6 +178,8 @@ def observe(
             "The running statistics of BatchNorm moved, which they do in train mode only, but the round says that the "
             "client was in eval mode; record it with mode='train'."
         )
+    if check_model(learner, state, recorded.space, None) == 1 and loss is None:
+        learner = replace(learner, loss=BinaryCrossEntropy())
     check_model(learner, state, recorded.space, recorded.labels)
     num_examples = _examples(recorded)
     knowledge = _batch_norm_knowledge(recorded, learner, state, moved, num_examples, local_update)
@@ -226,7 +239,8 @@ def _check_facts(facts: dict[str, Any]) -> dict[str, Any]:
     count = facts["num_examples"]
     if count is not None and not (type(count) is int and 0 < count <= 1 << 20):
         raise ValueError(f"num_examples {count!r}")
-    for name in ("local_update", "defence"):
+    facts = {"loss": None, "normalise": None} | facts  # which earlier files do not say
+    for name in ("local_update", "defence", "loss", "normalise"):
         if facts[name] is not None and not isinstance(facts[name], str):
             raise ValueError(f"{name} {facts[name]!r}")
     return facts | {"space": space_from_json(facts), "batch_norm": BatchNormAccess(facts["batch_norm"])}
