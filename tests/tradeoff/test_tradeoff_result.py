@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tradeoff_support import REAL, STRONG, UNAWARE, cell, row, table_of, trained
 
+from leakgauge.audit.verdict import Verdict
 from leakgauge.report.tradeoff_words import remarks, sentence
 from leakgauge.tradeoff.result import Cell, cheapest, pareto
 
@@ -126,6 +127,20 @@ def test_what_was_not_measured_meets_no_limit_and_is_said_to_be_missing() -> Non
 def test_a_measured_violation_outweighs_what_was_not_measured() -> None:
     result = table_of(row("pruning:keep=0.1", 0.8, 3), limit={"lpips_alex": 0.5, "identification": 0.1})
     assert result.within(result.rows[0]) is False
+
+
+def test_what_is_inconclusive_meets_no_limit_and_says_under_which_attacker() -> None:
+    doubtful = row("pruning", 0.8, 0, 0)
+    unsure = replace(doubtful.cells[REAL], verdict=Verdict.INCONCLUSIVE)
+    doubtful = replace(doubtful, cells={**doubtful.cells, REAL: unsure})
+    result = table_of(row("none", 0.9, 8, 8), doubtful)
+    assert result.within(doubtful) is None
+    assert cheapest(result) is None
+    assert sentence(result).startswith("Inconclusive: no defence is known to keep identification at 0.1 or less")
+    (said,) = [one for one in remarks(result) if "inconclusive" in one]
+    assert "(honest but curious, batch 1): Pruning; give the attacks a larger budget." in said
+    loud = replace(doubtful, cells={**doubtful.cells, STRONG: cell(8)})
+    assert result.within(loud) is False  # what was found is found
 
 
 def test_for_distances_the_limit_is_a_lower_bound() -> None:

@@ -178,11 +178,11 @@ class AuditResult:
     complete: bool = True
 
     def __getitem__(self, defence: str) -> Finding:
-        """The leakiest row of a defence."""
-        for row in self.rows:
-            if row.defence == defence:
-                return row
-        raise KeyError(defence)
+        """The row that a defence is judged by."""
+        own = [row for row in self.rows if row.defence == defence]
+        if not own:
+            raise KeyError(defence)
+        return decisive(own)
 
     def judgement(self, defence: str) -> Judgement:
         """What its attacks say together: the gravest of them, where one working control suffices to find nothing."""
@@ -226,6 +226,13 @@ class AuditResult:
         from leakgauge.report.audit_page import write_report
 
         return write_report(self, Path(folder))
+
+
+def decisive(rows: Sequence[Finding]) -> Finding:
+    """Of the rows of a defence the first whose judgement is that of all of them."""
+    # Not simply the first: one attack may be inconclusive where another one, whose control worked, found nothing.
+    judgement = of_all([row.judgement for row in rows])
+    return next((row for row in rows if row.judgement is judgement), rows[0])
 
 
 def summarise_records(

@@ -13,12 +13,12 @@ from PIL import Image
 from torch import Tensor
 
 from leakgauge.audit.record import Pictures, Record
-from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding
+from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, decisive
 from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import PSNR
 from leakgauge.report.images import to_picture
 from leakgauge.report.judgements import show_leaked, show_p
-from leakgauge.report.words import NOT_MEASURED, humanise, leakiest, of_encodings, unrelated
+from leakgauge.report.words import NOT_MEASURED, humanise, of_encodings, unrelated
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
 _LARGEST_SIDE = 128
@@ -108,7 +108,7 @@ def best_shown(result: AuditResult) -> list[Finding]:
     groups: dict[str, list[Finding]] = {}
     for row in result.rows:
         groups.setdefault(row.defence, []).append(row)
-    return [leakiest([row for row in own if any(map(_recovered, row.records))] or own) for own in groups.values()]
+    return [decisive([row for row in own if any(map(_recovered, row.records))] or own) for own in groups.values()]
 
 
 def null_of(shown: Sequence[Finding]) -> Finding | None:

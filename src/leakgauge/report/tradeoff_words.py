@@ -41,9 +41,11 @@ def remarks(result: Tradeoff) -> list[str]:
         )
     if result.limit and result.complete:
         unjudged = [row for row in result.rows if result.within(row) is None or row.accuracy is None]
-        if unjudged:
-            names = join([humanise(row.defence) for row in unjudged])
+        doubtful = [row for row in unjudged if row.accuracy is not None and result.doubts(row)]
+        if missing := [row for row in unjudged if row not in doubtful]:
+            names = join([humanise(row.defence) for row in missing])
             said.append(f"Could not be chosen, because its accuracy or leakage was not measured: {names}.")
+        said += [_doubt(result, row) for row in doubtful]
     defended = [row for row in result.rows if row.defence != UNDEFENDED]
     gaps = {humanise(row.defence): _comforts(result, row) for row in defended}
     if comforted := [f"{name} ({_examples(max(found))})" for name, found in gaps.items() if max(found, default=0) > 0]:
@@ -130,9 +132,19 @@ def _none(result: Tradeoff, limits: str) -> str:
     if not points:
         return f"Whether a defence keeps {limits} was not measured."
     nearest = points[0]
+    if any(result.within(row) is None and result.doubts(row) for row in result.rows):
+        return f"Inconclusive: no defence is known to keep {limits}, and of some that cannot be told."
     return (
         f"No defence that was tried keeps {limits}; {humanise(nearest.row.defence)} comes nearest with "
         f"{nearest.leakage.mean:.3g}."
+    )
+
+
+def _doubt(result: Tradeoff, row: TradeoffRow) -> str:
+    where = join([describe_condition(one) for one in result.doubts(row)])
+    return (
+        f"Could not be chosen, because what was found is inconclusive ({where}): {humanise(row.defence)}; "
+        "give the attacks a larger budget."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, Measurement
-from leakgauge.audit.verdict import Verdict, of_all
+from leakgauge.audit.verdict import Verdict
 from leakgauge.config import split_chain
 from leakgauge.metrics import Identification, LabelRecall, Summary
 from leakgauge.protocol.facts import Fact, Subject
@@ -20,8 +20,7 @@ _PEOPLE = {"gaussian": "Gaussian", "laplace": "Laplace", "mixup": "MixUp", "inst
 
 def standings(result: AuditResult) -> list[Finding]:
     """For each defence the row that it is judged by, in the order of the rows."""
-    defences = dict.fromkeys(row.defence for row in result.rows)
-    return [leakiest([row for row in result.rows if row.defence == defence]) for defence in defences]
+    return [result[defence] for defence in dict.fromkeys(row.defence for row in result.rows)]
 
 
 def humanise(defence: str, *, options: bool = True) -> str:
@@ -33,13 +32,6 @@ def humanise(defence: str, *, options: bool = True) -> str:
     'Clipping + pruning'
     """
     return capitalise(plain_name(defence, options=options))
-
-
-def leakiest(rows: Sequence[Finding]) -> Finding:
-    """The row that speaks for all of them: the first whose judgement is that of the defence."""
-    # Not simply the first row: one attack may be inconclusive where another one, whose control worked, found nothing.
-    judgement = of_all([row.judgement for row in rows])
-    return next((row for row in rows if row.judgement is judgement), rows[0])
 
 
 def any_labels_leak(result: AuditResult) -> bool:

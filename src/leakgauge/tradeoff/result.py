@@ -122,11 +122,15 @@ class Tradeoff:
         return tuple(sorted((points[index] for index in best), key=lambda point: (point.leak, point.accuracy.mean)))
 
     def within(self, row: TradeoffRow) -> bool | None:
-        """Whether a row keeps every limit under every condition; None if that was not measured."""
+        """Whether a row keeps every limit under every condition; None if that was not measured or is inconclusive."""
         worst = [(self.worst(row, metric), limit) for metric, limit in self.limit.items()]
         if any(one is not None and one[1].leakage > one[1].metric.leakage(limit) for one, limit in worst):
             return False
-        return None if any(one is None for one, _ in worst) else True
+        return None if any(one is None for one, _ in worst) or self.doubts(row) else True
+
+    def doubts(self, row: TradeoffRow) -> list[Condition]:
+        """The conditions under which nothing can be told of a row: its attacks found nothing, and prove nothing."""
+        return [one for one in self.conditions if one in row.cells and row.cells[one].verdict is Verdict.INCONCLUSIVE]
 
     def false_comfort(self, row: TradeoffRow, condition: Condition) -> float | None:
         """How much less the unaware attacker identified than the leakiest that knows the defence, at one batch size.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from leakgauge.audit.case import Case
 from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.audit.plan import prepare
+from leakgauge.audit.record import Record
 from leakgauge.audit.result import summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics
@@ -128,11 +129,13 @@ def _cells(asked: Sequence[tuple[Condition, Case]], store: FolderStore) -> dict[
         place: [record for case in cases if (record := store.get(case.key)) is not None]
         for place, cases in groups.items()
     }
-    return {
-        place: Cell.of(summarise_records(records, {}).rows[0])
-        for place, records in found.items()
-        if len(records) == len(groups[place])
-    }
+    whole = {place: records for place, records in found.items() if len(records) == len(groups[place])}
+    # All defences of a condition together, as the undefended client is the control of each.
+    together: dict[Condition, list[Record]] = {}
+    for (_, condition), records in whole.items():
+        together.setdefault(condition, []).extend(records)
+    results = {condition: summarise_records(records, {}) for condition, records in together.items()}
+    return {(defence, condition): Cell.of(results[condition][defence]) for defence, condition in whole}
 
 
 def _refusals(cases: Sequence[Case]) -> dict[str, str]:
