@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leakgauge.audit.grid import Round
-from leakgauge.bounds import bound_of, no_bound
+from leakgauge.bounds import Bound, bound_of, error_bound, no_bound
 from leakgauge.defences import Defence
 from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import BatchNormAccess, ThreatModel
+from leakgauge.randomness import seeded
 
 _USUAL_CROWD = 99
 """The crowd that a bound is stated for where an audit has none to identify in."""
@@ -25,13 +27,30 @@ def describe_bounds(
     if discloses_statistics(federation.learner, threat_model):
         reason = "the exact statistics of the private batch are given beside the update, without noise"
         return {name: no_bound(reason, crowd=crowd, guesses=guesses).to_dict() for name in defences}
-    return {
-        name: bound_of(defence(federation.local_update), crowd=crowd, guesses=guesses).to_dict()
-        for name, defence in defences.items()
-    }
+    found = {}
+    for name, defence in defences.items():
+        client = defence(federation.local_update)
+        bound = bound_of(client, crowd=crowd, guesses=guesses)
+        found[name] = (
+            bound if bound.at_most is not None else _with_error(bound, client, federation, rounds[0])
+        ).to_dict()
+    return found
 
 
 def discloses_statistics(learner: Learner, threat_model: ThreatModel) -> bool:
     """Whether BatchNorm's statistics leave the client as they are."""
     exact = threat_model.batch_norm is BatchNormAccess.EXACT
     return exact and learner.mode == "train" and bool(learner.batch_norm_layers())
+
+
+def _with_error(bound: Bound, client: LocalUpdate, federation: Federation, one: Round) -> Bound:
+    """What noise without a clip says of the error, on the first batch, the crowd being what inputs look like."""
+    if one.distractors is None or len(one.distractors) < 2:
+        return bound
+    try:
+        error = error_bound(
+            client, federation.learner, federation.state, one.truth, one.distractors, generator=seeded(0, "probes")
+        )
+    except (NotImplementedError, RuntimeError):  # a model through which torch does not differentiate forward
+        return bound
+    return bound if error is None else bound.with_error(error)

@@ -1,4 +1,5 @@
 """Beside what an attack found, what any attacker could find at most."""
 
 from leakgauge.bounds.bound import Bound, bound_of, gaussian_bound, no_bound
+from leakgauge.bounds.fisher import ErrorBound, error_bound
 from leakgauge.bounds.guarantees import ConcentratedGuarantee, GaussianGuarantee, Guarantee

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from leakgauge.bounds.absence import why_none
+from leakgauge.bounds.fisher import ErrorBound
 from leakgauge.bounds.guarantees import GaussianGuarantee, Guarantee, Level
 from leakgauge.bounds.unwrapping import guarantees
 from leakgauge.defences import DELTA
@@ -42,11 +43,23 @@ class Bound:
     noise_multiplier: float | None = None
     epsilon: float | None = None
     over_rounds: Mapping[int, float] = field(default_factory=dict)
+    nearest_decibels: float | None = None
+    """How near any attacker comes on average in one round, as a PSNR, where noise without a clip bounds just that."""
+    unbiased_decibels: float | None = None
 
     @property
     def chance(self) -> float:
         """How probable a blind guess is right."""
         return min(1.0, self.guesses / (self.crowd + 1))
+
+    def with_error(self, error: ErrorBound) -> Bound:
+        """The same with what the noise says of the error, which is no bound on picking one out of a crowd."""
+        return replace(
+            self,
+            words=f"{self.words.removesuffix('.')}; but {error.words}.",
+            nearest_decibels=error.informed_decibels,
+            unbiased_decibels=error.unbiased_decibels,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         values = {name: finite(value) if isinstance(value, float) else value for name, value in asdict(self).items()}
@@ -123,17 +136,19 @@ def _words(
     level: Level, at_most: float, over: Mapping[int, float], crowd: int, guesses: int, rounds: int, sampling: float
 ) -> str:
     kind = "a private example" if level == "example" else "a private example, or the whole batch,"
+    times = "one round" if rounds == 1 else f"{rounds} rounds"
+    if at_most >= _NOTHING:
+        return f"The noise is too small to rule out that {kind} is picked out of {crowd + 1} in {times}."
     tries = "" if guesses == 1 else f", for {guesses} guesses"
     sampled = "" if sampling == 1 else f" that each take in {_percent(sampling)} of the examples"
-    more = [(times, share) for times, share in over.items() if times > rounds]
+    more = [(count, share) for count, share in over.items() if count > rounds]
     # Once it says nothing, more rounds need no words.
     first = next((place for place, (_, share) in enumerate(more) if share >= _NOTHING), len(more))
-    later = ", ".join([f"over {times} rounds {_percent(share)}" for times, share in more[: first + 1]])
+    later = ", ".join([f"over {count} rounds {_percent(share)}" for count, share in more[: first + 1]])
     return (
         f"No attacker picks {kind} out of {crowd + 1} equally likely ones with a probability above "
-        f"{_percent(at_most)} in {'one round' if rounds == 1 else f'{rounds} rounds'}{sampled} "
-        f"({_percent(min(1.0, guesses / (crowd + 1)))} by chance{tries})"
-        + (f"; {later}." if later and at_most < _NOTHING else ".")
+        f"{_percent(at_most)} in {times}{sampled} "
+        f"({_percent(min(1.0, guesses / (crowd + 1)))} by chance{tries})" + (f"; {later}." if later else ".")
     )
 
 

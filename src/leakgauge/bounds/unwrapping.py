@@ -78,13 +78,18 @@ def spreads(transform: UpdateTransform) -> bool:
     return encodes and not (isinstance(transform, Mixer) and transform.k == 1)
 
 
+def peeks(transform: UpdateTransform) -> bool:
+    """Whether what a transform does to an update depends on the data in another way than through the update."""
+    return type(transform).apply is not UpdateTransform.apply
+
+
 def _after(standing: Standing, transform: UpdateTransform) -> Standing:
     if isinstance(transform, GaussianNoise | LaplaceNoise):
         return _with_noise(standing, transform)
     if isinstance(transform, Mixer):
         return standing  # which leaves the update as it is
     known = isinstance(transform, _SHORTER)
-    if type(transform).apply is not UpdateTransform.apply:
+    if peeks(transform):
         length = standing.length if known else math.inf
         lost = type(transform).__name__ if standing.held else standing.spoiled
         return Standing((), length, length, lost)
