@@ -117,7 +117,7 @@ def squared_jacobian(function: Callable[[Tensor], Tensor], at: Tensor, probes: i
     squares = []
     for _ in range(probes):
         signs = torch.randint(0, 2, at.shape, generator=generator).to(at) * 2 - 1
-        _, pushed = torch.func.jvp(function, (at,), (signs,))
+        pushed = torch.func.jvp(function, (at,), (signs,))[1]
         squares.append(float(pushed.detach().double().square().sum()))
     seen = torch.tensor(squares, dtype=torch.float64)
     margin = 2 * float(seen.std()) / math.sqrt(probes) if probes > 1 else 0.0
@@ -138,7 +138,7 @@ def leading_singular_values(
             [torch.func.jvp(function, (at,), (one.reshape(at.shape),))[1].detach() for one in basis.T], dim=1
         )
         if sweep + 1 < sweeps:
-            _, pull = torch.func.vjp(function, at)
+            pull = torch.func.vjp(function, at)[1]
             back = torch.stack([pull(one)[0].detach().flatten() for one in pushed.T], dim=1)
             basis, _ = torch.linalg.qr(back)
     return torch.linalg.svdvals(pushed)
