@@ -76,7 +76,7 @@ def test_a_leak_wins_over_what_cannot_be_told(judged: Judge) -> None:
 def test_an_attack_whose_control_failed_does_not_spoil_what_another_with_a_working_one_shows(judged: Judge) -> None:
     unable = judged(attack="unable", works=False)
     result_of(judged(), unable).check()
-    with pytest.raises(Inconclusive, match="finds nothing even without a defence"):
+    with pytest.raises(Inconclusive, match="finds nothing in other updates even without a defence"):
         result_of(unable).check()
 
 

@@ -74,7 +74,7 @@ def test_several_reasons_are_one_sentence_without_saying_a_remedy_twice() -> Non
     (row,) = audit({"none": Verdict.INCONCLUSIVE}).rows
     both = (Reason.NULL_RECOVERS_TOO, Reason.CONTROL_FAILED)
     assert explain_doubt(replace(row, judgement=replace(row.judgement, reasons=both))) == (
-        "the attack finds nothing even without a defence and it returns the same from an unrelated update; "
+        "the attack finds nothing in other updates even without a defence and it returns the same from an unrelated update; "
         "give it a larger budget or try another attack"
     )
 
@@ -84,7 +84,7 @@ def test_a_failed_control_is_in_the_first_sentence_and_no_defence_is_credited() 
     blind = [replace(null_of(case), control=(0.5,) * 8) for case in cases]
     first, *rest = headline(audit_of([*cases, *blind]))
     assert first == (
-        "Inconclusive: the attack finds nothing even without a defence, so no defence is credited; "
+        "Inconclusive: the attack finds nothing in other updates even without a defence, so no defence is credited; "
         "give it a larger budget or try another attack."
     )
     assert rest == ["The control failed: quasi_newton found 0 of 8 other images in undefended updates."]

@@ -162,6 +162,13 @@ def test_without_the_truth_leakage_was_not_measured() -> None:
     assert headline(audit_of([blind]))[1].startswith("The private images are not known here")
 
 
+def test_results_of_a_version_without_evidence_are_to_be_made_again() -> None:
+    case = record(evidence=())
+    said = headline(audit_of([case, null_of(case)]))
+    assert said[0] == "Leakage was not measured."
+    assert said[1].endswith("run the audit again.")
+
+
 def test_why_nothing_was_judged_is_said() -> None:
     nothing = Pictures(torch.rand(8, 1, 4, 4), torch.full((8, 1, 4, 4), math.nan))
     case = record(hits=None, scores={}, pictures=nothing)

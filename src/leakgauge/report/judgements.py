@@ -31,7 +31,8 @@ class Clause(NamedTuple):
 
 REASONS = {
     Reason.CONTROL_FAILED: Clause(
-        "the attack finds nothing even without a defence", "give it a larger budget or try another attack"
+        "the attack finds nothing in other updates even without a defence",
+        "give it a larger budget or try another attack",
     ),
     Reason.NO_CONTROL: Clause(
         "whether the attack finds anything without a defence is not known", "give references, so that it can be tried"
