@@ -71,6 +71,7 @@ from leakgauge.metrics import (
 )
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, Precode, ResNet, fcn3, resnet20_4
 from leakgauge.protocol import THREAT_MODELS, FedSGD, fedavg
+from leakgauge.protocol.client_parts import Augmentation, Sharing, Transport
 
 Shelf = Mapping[str, Callable[..., Any]]
 
@@ -142,6 +143,9 @@ SCHEMES: Shelf = {"mixup": Mixup, "inside": InsideDataset, "cross": CrossDataset
 
 LOCAL_UPDATES: Shelf = {"fedsgd": FedSGD, "fedavg": fedavg}
 
+CLIENT_PARTS: Shelf = {"augmentation": Augmentation, "sharing": Sharing, "transport": Transport}
+"""What a client may do besides its local steps; written after them, joined by ``+``."""
+
 MODELS: Shelf = {
     "compact": Compact,
     "convnet": ConvNet,
@@ -191,6 +195,7 @@ CATALOGUE: Mapping[str, Shelf] = {
     "defences": DEFENCES,
     "schemes": SCHEMES,
     "local_updates": LOCAL_UPDATES,
+    "client_parts": CLIENT_PARTS,
     "models": MODELS,
     "datasets": DATASETS,
     "metrics": METRICS,

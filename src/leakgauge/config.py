@@ -18,13 +18,14 @@ from torch import nn
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import BUDGETS, Budget, Clock, with_budget
-from leakgauge.catalogue import ATTACKS, DATASETS, DEFENCES, Shelf
+from leakgauge.catalogue import ATTACKS, CLIENT_PARTS, DATASETS, DEFENCES, LOCAL_UPDATES, Shelf
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
 from leakgauge.defences.base import parts
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import import_named, read_options
 from leakgauge.models import NORMALISATIONS, Normalisation, Normalised
+from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.losses import LOSSES, LossFunction, as_loss
 from leakgauge.protocol.threat_model import THREAT_MODELS, ThreatModel
 
@@ -73,6 +74,19 @@ def build_loss(text: str) -> LossFunction:
     if not callable(found):
         raise InvalidCase(f"The loss {text!r} is a {type(found).__name__}; name a function of output and labels.")
     return as_loss(found)
+
+
+def build_client(text: str) -> LocalUpdate:
+    """A local update and, joined by ``+``, what else the client does.
+
+    >>> build_client("fedsgd+transport:dtype=float16")
+    Transformed(inner=FedSGD(), transform=Transport(dtype='float16'))
+    """
+    first, *rest = split_chain(text)
+    client: LocalUpdate = build(LOCAL_UPDATES, first, kind="local update")
+    for part in rest:
+        client = build(CLIENT_PARTS, part, kind="part of a client")(client)
+    return client
 
 
 def build_normalised(model: nn.Module, text: str | None) -> nn.Module:

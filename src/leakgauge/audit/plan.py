@@ -16,11 +16,11 @@ from leakgauge.attacks.budget import Budget, Clock
 from leakgauge.audit.bounded import describe_bounds
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.grid import Round, draw_crowd, grid
-from leakgauge.catalogue import LOCAL_UPDATES, standard_metrics
+from leakgauge.catalogue import standard_metrics
 from leakgauge.config import (
-    build,
     build_attack,
     build_budget,
+    build_client,
     build_dataset,
     build_defence,
     build_loss,
@@ -245,7 +245,7 @@ def _drawn_client(plan: AuditPlan, threat_model: ThreatModel, progress: Progress
 def _federation(plan: AuditPlan, learner: Learner, state: ModelState, space: InputSpace) -> Federation:
     algorithm = plan.local_update
     if isinstance(algorithm, str):
-        algorithm = build(LOCAL_UPDATES, algorithm, kind="local update")
+        algorithm = build_client(algorithm)
     return Federation(learner, state, algorithm, space)
 
 

@@ -16,8 +16,8 @@ from leakgauge.audit.declaration import redeclare
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.result import RECORDED
 from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
-from leakgauge.catalogue import ATTACKS, LOCAL_UPDATES, Shelf, label_metrics, standard_metrics
-from leakgauge.config import build, build_budget, build_defence, build_loss, build_normalised
+from leakgauge.catalogue import ATTACKS, Shelf, label_metrics, standard_metrics
+from leakgauge.config import build, build_budget, build_client, build_defence, build_loss, build_normalised
 from leakgauge.data import read_batch, reference_inputs
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory
@@ -157,7 +157,7 @@ class OpenRound:
     @classmethod
     def of(cls, recorded: RecordedRound, model: torch.nn.Module) -> OpenRound:
         plain = recorded.local_update
-        algorithm: LocalUpdate | None = None if plain is None else build(LOCAL_UPDATES, plain, kind="local update")
+        algorithm: LocalUpdate | None = None if plain is None else build_client(plain)
         client = algorithm
         if algorithm is not None and recorded.defence is not None:
             client = build_defence(recorded.defence)(algorithm)

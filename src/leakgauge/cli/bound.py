@@ -33,8 +33,7 @@ def bound(
 ) -> None:
     """Say the most that any attacker could find, from the noise alone: no data, no model, no attack."""
     from leakgauge.bounds import bound_of, gaussian_bound
-    from leakgauge.catalogue import LOCAL_UPDATES
-    from leakgauge.config import build, build_defence
+    from leakgauge.config import build_client, build_defence
     from leakgauge.defences import DELTA
 
     if (noise is None) == (defence is None):
@@ -43,7 +42,7 @@ def bound(
     if noise is not None:
         found = gaussian_bound(noise, **asked, sampling=sampling)
     else:
-        client = build_defence(defence or "none")(build(LOCAL_UPDATES, local_update, kind="local update"))
+        client = build_defence(defence or "none")(build_client(local_update))
         found = bound_of(client, **asked, sampling=sampling)
     if as_json:
         sys.stdout.write(json.dumps({"command": "bound", **found.to_dict()}, allow_nan=False) + "\n")

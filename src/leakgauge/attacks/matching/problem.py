@@ -51,6 +51,13 @@ class MatchingProblem:
         """What computes the client's update, before anything is done to the finished one."""
         return clients.computation(self.local_update)
 
+    def along(self) -> dict[str, Tensor]:
+        """A direction to try derivatives on: the observed update, and nothing where nothing was shared."""
+        return {
+            name: self.observed[name].clone() if name in self.observed else torch.zeros_like(tensor)
+            for name, tensor in self.state.params.items()
+        }
+
     def direction(self, update: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
         """D and v = dD/dg at the client's finished update g, through whatever it does to g afterwards.
 

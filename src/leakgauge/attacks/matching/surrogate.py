@@ -38,7 +38,9 @@ class StraightLine(LocalUpdate):
 
     @staticmethod
     def halfway(state: ModelState, observed: ParamTree, position: float) -> ModelState:
-        return ModelState(tree.add(state.params, observed, scale=-position), state.buffers)
+        # Of what is not shared nobody knows how it moved.
+        shared = {name: observed[name] if name in observed else torch.zeros_like(p) for name, p in state.params.items()}
+        return ModelState(tree.add(state.params, shared, scale=-position), state.buffers)
 
 
 def as_one_gradient(observation: UpdateObservation, position: float | None = None) -> UpdateObservation:

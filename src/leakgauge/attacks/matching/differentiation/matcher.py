@@ -95,7 +95,7 @@ class Matcher(CandidateLoss):
         value, direction = self.problem.direction(gradient)
         pulled = pull(direction)
         assert pulled.params is not None
-        return _result(value, pulled)._replace(position=-tree.dot(pulled.params, observed))
+        return _result(value, pulled)._replace(position=-tree.dot(observed, pulled.params))
 
     def _local_steps(self, client: LocalSteps, batch: Batch, wanted: Wanted) -> ValueAndGradient:
         """Back through every local step, one at a time.

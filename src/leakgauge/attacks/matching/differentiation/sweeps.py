@@ -51,7 +51,7 @@ class SweepRoute(Differentiation, ABC):
         try:
             # The exact sweeps, whatever a route makes of them: a wrong rule shows in both.
             found, ours = _sweeps(problem, batch.inputs).at(problem.state.params, batch, wanted)
-            pull = ours(tree.map_tensors(torch.clone, problem.observed))
+            pull = ours(problem.along())
         except UnsupportedModel:
             raise
         except Exception as error:  # a user's layer or loss may fail in any way under the sweeps
@@ -68,7 +68,7 @@ def _by_autograd(problem: MatchingProblem, batch: Batch, wanted: Wanted) -> tupl
 
     def found(learner: Learner) -> tuple[ParamTree, Pulled]:
         gradient, pull = Graph(learner, problem.state).at(problem.state.params, batch, wanted)
-        return gradient, pull(tree.map_tensors(torch.clone, problem.observed))
+        return gradient, pull(problem.along())
 
     try:
         return found(problem.learner)
