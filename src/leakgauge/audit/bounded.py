@@ -14,7 +14,7 @@ from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import BatchNormAccess, ThreatModel
 from leakgauge.randomness import seeded
 
-_USUAL_CROWD = 99
+USUAL_CROWD = 99
 """The crowd that a bound is stated for where an audit has none to identify in."""
 
 
@@ -23,7 +23,7 @@ def describe_bounds(
 ) -> dict[str, Any]:
     """By defence, for the description of an audit; the crowd and the batch are the smallest and largest it has."""
     crowds = [0 if one.distractors is None else len(one.distractors) for one in rounds]
-    crowd, guesses = min(crowds) or _USUAL_CROWD, max(len(one.truth) for one in rounds)
+    crowd, guesses = min(crowds) or USUAL_CROWD, max(len(one.truth) for one in rounds)
     if discloses_statistics(federation.learner, threat_model):
         reason = "the exact statistics of the private batch are given beside the update, without noise"
         return {name: no_bound(reason, crowd=crowd, guesses=guesses).to_dict() for name in defences}

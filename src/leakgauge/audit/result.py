@@ -13,7 +13,7 @@ import torch
 from leakgauge.audit.limits import NOTHING_LEAKED, check, exceeding
 from leakgauge.audit.record import Record
 from leakgauge.audit.verdict import Judgement, Power, Verdict, judge, labels_leak, of_all
-from leakgauge.bounds import Bound
+from leakgauge.bounds import Bound, read_bounds
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.files import finite
 from leakgauge.metrics import PSNR, Identification, Kind, LabelRecall, Metric, Summary, summarise
@@ -200,7 +200,7 @@ class AuditResult:
     @property
     def bounds(self) -> dict[str, Bound]:
         """The most that any attacker could find, by defence; empty where the client's algorithm is not known."""
-        return _bounds(self.description)
+        return read_bounds(self.description)
 
     def to_json(self, command: str = "audit") -> dict[str, Any]:
         return {
@@ -247,7 +247,7 @@ def summarise_records(
         for name, group in groups.get(UNDEFENDED, {}).items()
         if any(one.control for one in group)
     }
-    rows, bounds = [], _bounds(description)
+    rows, bounds = [], read_bounds(description)
     for defence, attacks in groups.items():
         own = {name: [one for one in group if one.null] for name, group in attacks.items()}
         judged = judge(attacks, own | undefended)
@@ -259,10 +259,6 @@ def summarise_records(
         ]
     rows.sort(key=lambda row: (defences.index(row.defence), _rank(row)))
     return AuditResult(tuple(rows), dict(description), complete)
-
-
-def _bounds(description: Mapping[str, Any]) -> dict[str, Bound]:
-    return {name: Bound.from_dict(values) for name, values in description.get("bounds", {}).items()}
 
 
 def _by_attack(records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -72,6 +72,11 @@ class Bound:
         return cls(**known | {"over_rounds": {int(t): p for t, p in values.get("over_rounds", {}).items()}})
 
 
+def read_bounds(description: Mapping[str, Any]) -> dict[str, Bound]:
+    """The bounds that the description of an audit holds, by defence; none where it says nothing of its client."""
+    return {name: Bound.from_dict(values) for name, values in description.get("bounds", {}).items()}
+
+
 def bound_of(client: LocalUpdate, *, crowd: int, rounds: int = 1, sampling: float = 1.0, guesses: int = 1) -> Bound:
     """The bound of a client, whatever it is wrapped in.
 

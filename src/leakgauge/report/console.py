@@ -12,6 +12,7 @@ from rich.text import Text
 
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult, Finding, Measurement
+from leakgauge.bounds import Bound
 from leakgauge.catalogue import label_metrics
 from leakgauge.metrics import Identification, Metric, Summary
 from leakgauge.report.audit_table import DIGITS, audit_table, not_measured
@@ -85,10 +86,11 @@ def tradeoff_table(result: Tradeoff) -> Table:
             Text(humanise(row.defence), "bold green" if best is not None and row is best else ""),
             _accuracy(row),
             Text("–" if math.isinf(row.overhead) else f"×{row.overhead:.2f}"),
-            *(_leakage(row.cells.get(condition)) for condition in result.conditions),
+            *(_leakage(row.cells.get(condition), row.bounds.get(condition)) for condition in result.conditions),
         )
     grid.caption = Text(
-        "accuracy with its 95 % interval; time per step against undefended steps; identified, likeness, and both nulls",
+        "accuracy with its 95 % interval; time per step against undefended steps; identified, likeness, both nulls; "
+        "≤ the most that any attacker could identify in one round, where there is a bound",
         "dim",
     )
     return grid
@@ -144,7 +146,7 @@ def _accuracy(row: TradeoffRow) -> Text:
     return Text(f"{100 * row.accuracy.mean:.1f} %\n").append(percent(row.accuracy.low, row.accuracy.high), "dim")
 
 
-def _leakage(cell: Cell | None) -> Text:
+def _leakage(cell: Cell | None, bound: Bound | None = None) -> Text:
     found = {} if cell is None else cell.measurements
     graded = next((name for name, measurement in found.items() if not measurement.metric.binary), "")
     identified, likeness = (found.get(name) for name in (Identification.name, graded))
@@ -155,6 +157,8 @@ def _leakage(cell: Cell | None) -> Text:
     for measurement in shown:
         if measurement.measured and measurement.null.count:
             text.append(f"\n{_mean(measurement, measurement.null)}", "dim")
+    if bound is not None and bound.at_most is not None:
+        text.append(f"\n≤ {100 * bound.at_most:.3g} %", "bold")
     return text
 
 

@@ -15,9 +15,10 @@ from leakgauge.files import writable_folder, write_text
 from leakgauge.fingerprint import environment as surroundings
 from leakgauge.metrics import Identification
 from leakgauge.protocol.threat_model import THREAT_MODELS
+from leakgauge.report.bound_curve import bound_curve
 from leakgauge.report.page import Entry, describe_environment, render_page
 from leakgauge.report.scatter import scatter
-from leakgauge.report.tradeoff_words import describe_condition, remarks, sentence, show_score
+from leakgauge.report.tradeoff_words import describe_condition, remarks, sentence, show_at_most, show_score
 from leakgauge.report.words import NOT_MEASURED, humanise, percent, show_hits
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
@@ -39,6 +40,7 @@ def render_tradeoff(result: Tradeoff) -> str:
         banner=None if result.complete else "Stopped early; cells that had not finished are shown as not measured.",
         context=[f"{name} {known[name]}" for name in ("dataset", "model", "recipe") if name in known],
         plot=scatter(result),
+        curve=bound_curve(result),
         conditions=[(describe_condition(condition), condition.unaware) for condition in result.conditions],
         rows=[
             (
@@ -105,6 +107,7 @@ def _accuracy(row: TradeoffRow) -> Entry:
         ("images", str(seen.count)),
         ("guess", f"{100 * row.utility.guess:.1f} %"),
         *_privacy(row.utility),
+        *(() if row.over_training is None else (("at most over the training", show_at_most(row.over_training)),)),
     )
     return Entry(f"{100 * seen.mean:.1f} %", details)
 
@@ -125,7 +128,7 @@ def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Entry:
     if cell is None:
         return Entry(NOT_MEASURED, note=row.refused.get(condition))
     identified = cell.measured(Identification.name)
-    details = []
+    details = [("at most", show_at_most(row.bounds.get(condition)))]
     if identified is not None:
         details.append(("95 % interval", percent(identified.attack.low, identified.attack.high)))
         details.append(("null", show_hits(identified.null) if identified.null.count else NOT_MEASURED))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 from leakgauge.audit.result import UNDEFENDED, Measurement
+from leakgauge.bounds import Bound
 from leakgauge.catalogue import describe_metric
+from leakgauge.metrics import Identification
 from leakgauge.report.words import NOT_MEASURED, humanise, join, percent, show_hits
 from leakgauge.tradeoff.order import Order, Relation, expected_orders
 from leakgauge.tradeoff.plan import Condition
@@ -58,7 +60,45 @@ def remarks(result: Tradeoff) -> list[str]:
             "The attacker who does not know the defence identified more than those who do, so there are stronger "
             f"attacks than theirs, and its result counts: {join(beaten)}."
         )
+    said += _bounded(result)
     return [*said, *(sentence for order in expected_orders(result.rows) if (sentence := _ordered(result, order)))]
+
+
+def show_at_most(bound: Bound | None) -> str:
+    """The most that any attacker could identify, of a cell or of a training."""
+    if bound is None:
+        return NOT_MEASURED
+    return "no bound" if bound.at_most is None else f"{100 * bound.at_most:.3g} %"
+
+
+def _bounded(result: Tradeoff) -> list[str]:
+    """What was found beside what any attacker could find at most, for the rows that have a bound."""
+    found, broken = [], []
+    for row in result.rows:
+        worst = [
+            (measurement.attack, bound.at_most, condition)
+            for condition, bound in row.bounds.items()
+            if bound.at_most is not None
+            if (cell := row.cells.get(condition)) is not None
+            if (measurement := cell.measured(Identification.name)) is not None
+        ]
+        if not worst:
+            continue
+        seen, at_most, _ = max(worst, key=lambda one: one[0].mean)
+        later = row.over_training
+        over = "" if later is None or later.at_most is None else f", {100 * later.at_most:.3g} % over its training"
+        found.append(
+            f"{humanise(row.defence)}: found {show_hits(seen)}, at most {100 * at_most:.3g} % in one round{over}"
+        )
+        broken += [
+            f"{humanise(row.defence)} ({describe_condition(place)})" for hits, most, place in worst if hits.low > most
+        ]
+    said = (
+        [f"What the attacks identified, beside the most that any attacker could: {'; '.join(found)}."] if found else []
+    )
+    if broken:
+        said.append(f"More was found than the bound allows, so the client is not what it declares: {join(broken)}.")
+    return said
 
 
 def _ordered(result: Tradeoff, order: Order) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from leakgauge.audit.result import UNDEFENDED, Finding, Measurement
 from leakgauge.audit.verdict import Verdict
+from leakgauge.bounds import Bound
 from leakgauge.metrics import Identification, Kind, Summary
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.training.run import Trained
@@ -45,7 +46,8 @@ class TradeoffRow:
     """One defence: its utility, and its leakage under each condition; None or absent = not measured.
 
     ``refused`` says under which conditions no client can run it, such as mixing four images of a batch of one, and why;
-    ``untrained`` why it could not be trained with.
+    ``untrained`` why it could not be trained with. ``bounds`` is the most that any attacker could find in one round,
+    ``over_training`` in all rounds of the training that an example takes part in, whatever the order of the batches.
     """
 
     defence: str
@@ -53,6 +55,8 @@ class TradeoffRow:
     cells: Mapping[Condition, Cell]
     refused: Mapping[Condition, str] = field(default_factory=dict)
     untrained: str | None = None
+    bounds: Mapping[Condition, Bound] = field(default_factory=dict)
+    over_training: Bound | None = None
 
     @property
     def accuracy(self) -> Summary | None:
@@ -166,6 +170,7 @@ class Tradeoff:
             "utility": None if row.utility is None else row.utility.to_dict(),
             "untrained": row.untrained,
             "within_limit": self.within(row),
+            "bound_over_training": None if row.over_training is None else row.over_training.to_dict(),
             "leakage": [self._cell(row, condition) for condition in self.conditions],
         }
 
@@ -177,6 +182,7 @@ class Tradeoff:
             "adaptive": not condition.unaware,
             "measured": cell is not None,
             "refused": row.refused.get(condition),
+            "bound": None if condition not in row.bounds else row.bounds[condition].to_dict(),
         }
         if cell is None:
             return known

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+from leakgauge.audit.bounded import USUAL_CROWD
 from leakgauge.audit.case import Case
 from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.audit.plan import prepare
@@ -15,16 +16,19 @@ from leakgauge.audit.result import summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics
 from leakgauge.audit.store import FolderStore
+from leakgauge.bounds import Bound, bound_of, read_bounds
 from leakgauge.checkpoints import CHECKPOINT_EVERY
 from leakgauge.config import build_dataset
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.files import writable_folder, write_tensors
 from leakgauge.progress import Progress, Watch, silent, unwatched
+from leakgauge.protocol.local_update import FedSGD
 from leakgauge.threads import suitable_threads
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow
-from leakgauge.training import Trained, prepare_training, run_training
+from leakgauge.training import PreparedTraining, Trained, prepare_training, run_training
+from leakgauge.training.train import steps_per_epoch
 from leakgauge.version import VERSION
 
 Place = tuple[str, Condition]
@@ -58,12 +62,13 @@ def tradeoff(
     store: FolderStore | None = None
     asked: list[tuple[Condition, Case]] = []
     refused: dict[Place, str] = {}
+    bounds: dict[Place, Bound] = {}
     utilities: dict[str, Trained] = {}
     untrained: dict[str, str] = {}
     complete = True
     try:
         state = _victim(plan, dataset, out, stages, checkpoint_every)
-        asked, refused, metrics = _prepare(plan, state)
+        asked, refused, bounds, metrics = _prepare(plan, state)
         store = FolderStore.create(out)
         for defence, training in trainings.items():
             try:
@@ -87,6 +92,8 @@ def tradeoff(
             {condition: cell for (name, condition), cell in cells.items() if name == defence},
             {condition: reason for (name, condition), reason in refused.items() if name == defence},
             untrained.get(defence),
+            {condition: bound for (name, condition), bound in bounds.items() if name == defence},
+            _over_training(trainings[defence], utilities[defence], plan) if defence in utilities else None,
         )
         for defence in plan.defences
     )
@@ -106,18 +113,37 @@ def _victim(plan: TradeoffPlan, dataset: Dataset, out: Path, stages: Stages, che
     return str(path)
 
 
-def _prepare(plan: TradeoffPlan, state: str | None) -> tuple[list[tuple[Condition, Case]], dict[Place, str], Metrics]:
-    """All cases row by row, so that what an interruption leaves are whole rows; which cells no client can run."""
+class _Prepared(NamedTuple):
+    """All cases row by row, so that what an interruption leaves are whole rows; which cells no client can run; and the
+    most that any attacker could find in each."""
+
+    asked: list[tuple[Condition, Case]]
+    refused: dict[Place, str]
+    bounds: dict[Place, Bound]
+    metrics: Metrics
+
+
+def _prepare(plan: TradeoffPlan, state: str | None) -> _Prepared:
     asked: list[tuple[Condition, Case]] = []
     refused: dict[Place, str] = {}
+    bounds: dict[Place, Bound] = {}
     metrics: Metrics = {}
     for condition in plan.conditions():
         prepared = prepare(plan.audit(condition, state))
         metrics = prepared.metrics
         refused |= {(defence, condition): reason for defence, reason in _refusals(prepared.cases).items()}
+        bounds |= {(name, condition): bound for name, bound in read_bounds(prepared.description).items()}
         asked += [(condition, case) for case in prepared.cases if (case.defence, condition) not in refused]
     asked.sort(key=lambda one: plan.defences.index(one[1].defence))  # which keeps the order within each row
-    return asked, refused, metrics
+    return _Prepared(asked, refused, bounds, metrics)
+
+
+def _over_training(prepared: PreparedTraining, trained: Trained, plan: TradeoffPlan) -> Bound:
+    """Of the rounds that one example takes part in: one in every epoch, in an order that may be known."""
+    training = prepared.training
+    epoch = steps_per_epoch(len(training.data), training.training.batch_size)
+    client = prepared.defence(FedSGD())
+    return bound_of(client, crowd=plan.distractors or USUAL_CROWD, rounds=max(1, -(-trained.steps // epoch)))
 
 
 def _cells(asked: Sequence[tuple[Condition, Case]], store: FolderStore) -> dict[Place, Cell]:
