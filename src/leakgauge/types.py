@@ -32,11 +32,14 @@ class Batch:
     """Private examples: ``inputs``, n of what the model takes; ``labels`` n (classes) or n k (class probabilities).
 
     ``others`` are further examples of the same client, for an encoding that mixes more inputs than the batch has.
+    ``regions``, n 5, say of which picture each input is cut and where: the number of the picture, the first row and
+    column, those after the last. Without them no two inputs share a pixel.
     """
 
     inputs: Tensor
     labels: Tensor
     others: Batch | None = None
+    regions: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.inputs.ndim < 2 or self.labels.ndim < 1:
@@ -49,12 +52,17 @@ class Batch:
                 f"The batch has {self.inputs.shape[0]} inputs but {self.labels.shape[0]} labels; "
                 "pass one label per input."
             )
+        if self.regions is not None and tuple(self.regions.shape) != (len(self), 5):
+            raise InvalidCase(
+                f"The regions of {len(self)} inputs are {tuple(self.regions.shape)}; give each a picture and four ends."
+            )
 
     def __len__(self) -> int:
         return self.inputs.shape[0]
 
     def __getitem__(self, index: Tensor | slice) -> Batch:
-        return Batch(self.inputs[index], self.labels[index], self.others)
+        regions = None if self.regions is None else self.regions[index]
+        return Batch(self.inputs[index], self.labels[index], self.others, regions)
 
 
 @dataclass(frozen=True)

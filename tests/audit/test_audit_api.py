@@ -226,9 +226,13 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "a loss per image": ({"loss": lambda scores, labels: scores, "batch": (images(2), labels(2))}, "one finite number"),
     "a diverged model": ({"model": diverged()}, "one finite number"),
     "one image under BatchNorm": ({"model": Noisy(), "mode": "train"}, "more than 1 value per channel"),
-    "references of another shape": ({"references": torch.rand(50, 1, 9, 9)}, "References need the shape"),
-    "references without a batch dimension": ({"references": CROWD[0]}, "References need the shape"),
-    "too few references": ({"references": CROWD[:1]}, "more than 1 of them"),
+    "references of another shape": ({"references": torch.rand(50, 1, 9, 9)}, "References are one or more images of"),
+    "references without a batch dimension": ({"references": CROWD[0]}, "References are one or more images of"),
+    "no references at all": ({"references": CROWD[:0]}, "References are one or more images of"),
+    "references with labels that are no classes": (
+        {"references": Batch(CROWD, torch.arange(len(CROWD)))},
+        "labels of the references do not fit",
+    ),
     "references as bytes": ({"references": (CROWD * 255).byte()}, r"references do not fit"),
     "references with NaN": ({"references": CROWD * torch.nan}, r"references do not fit"),
     "unknown attack": ({"attacks": ["linear_lair"]}, "did you mean 'linear_layer'"),
@@ -274,7 +278,7 @@ def test_an_interrupted_audit_keeps_what_was_finished(tmp_path: Path, monkeypatc
     def interrupted(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 4:
+        if calls == 6:
             raise KeyboardInterrupt
         return original(*arguments)
 
@@ -287,7 +291,7 @@ def test_an_interrupted_audit_keeps_what_was_finished(tmp_path: Path, monkeypatc
     assert (tmp_path / "out" / "index.html").is_file()
     calls = 10
     assert audit(**options).complete
-    assert calls == 11  # only the null that was missing
+    assert calls == 13  # only the nulls that were missing
 
 
 def test_an_audit_interrupted_before_its_first_result_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ def mlp() -> nn.Module:
 
 def case_of(attack: Any) -> Case:
     learner, state = learner_and_state(mlp())
-    one = Round(Batch(images(1, 0), torch.tensor([1])), Batch(images(1, 1), torch.tensor([2])), None)
+    one = Round(Batch(images(1, 0), torch.tensor([1])), (Batch(images(1, 1), torch.tensor([2])),), None)
     return grid(
         Federation(learner, state, FedSGD()),
         [one],

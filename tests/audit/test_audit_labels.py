@@ -53,7 +53,7 @@ def batch(labels: torch.Tensor = LABELS, seed: int = 0) -> Batch:
 def cases(attack: Any, threat_model: str = "informed") -> list[Case]:
     return grid(
         Federation(*learner_and_state(model()), FedSGD()),
-        [Round(batch(), batch(torch.tensor([1, 1, 2, 2]), seed=1), batch(LABELS.repeat(3), seed=2).inputs)],
+        [Round(batch(), (batch(torch.tensor([1, 1, 2, 2]), seed=1),), batch(LABELS.repeat(3), seed=2).inputs)],
         defences={"none": NoDefence()},
         attacks={"attack": attack},
         threat_model=THREAT_MODELS[threat_model],
@@ -210,9 +210,10 @@ def rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_recorded_rounds_become_one_row_per_method_scored_where_the_truth_is_known(rounds: list[str]) -> None:
     prepared = prepare_recorded(RecordedPlan(tuple(rounds), "any:model", ("idlg_labels",), labels_only=True))
     assert [(case.round, case.null, case.truth is None) for case in prepared.cases] == [
-        (0, False, False),
-        (0, True, False),
-        (1, False, True),
+        (0, 0, False),
+        (0, 1, False),
+        (0, 2, False),
+        (1, 0, True),
     ]
     assert all(case.source.observe().labels is None for case in prepared.cases)
     result = execute(prepared, None)
@@ -227,8 +228,10 @@ def test_a_batch_larger_than_the_embedded_photographs_has_a_null_too(rounds: lis
     labels = torch.arange(300) % CLASSES
     recorded = recorded_module.read_round(Path(rounds[0]))
     write_round(Path(rounds[0]), replace(recorded, labels=labels))
-    _, null = prepare_recorded(RecordedPlan((rounds[0],), "any:model", ("idlg_labels",), labels_only=True)).cases
-    assert run_case(null, label_metrics()).restored_counts is not None
+    _, *nulls = prepare_recorded(RecordedPlan((rounds[0],), "any:model", ("idlg_labels",), labels_only=True)).cases
+    assert [null.null for null in nulls] == [1, 2, 3]
+    assert len({null.key for null in nulls}) == 3
+    assert all(run_case(null, label_metrics()).restored_counts is not None for null in nulls)
 
 
 def test_every_method_is_an_attack_of_the_catalogue_that_returns_labels_alone(rounds: list[str]) -> None:

@@ -21,7 +21,8 @@ def test_a_recorded_client_in_train_mode_is_described_and_repeated_in_train_mode
     monkeypatch.setattr(sys.modules["leakgauge.audit.recorded"], "import_factory", lambda reference: model)
     truth = tmp_path / "truth.npz"
     np.savez(truth, images=np.zeros((2, 3, 9, 9), np.float32), labels=np.array([0, 1]))
-    case, null = prepare_recorded(RecordedPlan((str(path),), "any:model", truths=(str(truth),))).cases
+    plan = RecordedPlan((str(path),), "any:model", truths=(str(truth),), nulls=1)
+    case, null = prepare_recorded(plan).cases
     (line,) = (fact for fact in case.ledger if fact.subject is Subject.BATCH_NORM)
     assert not line.disclosed
     assert line.detail.startswith("proxy")

@@ -67,7 +67,7 @@ def with_batch_norm() -> nn.Module:
 def a_round(batch_size: int = 1, seed: int = 0, distractors: int = 99) -> Round:
     truth = Batch(images(batch_size, seed), labels(batch_size))
     decoy = Batch(images(batch_size, seed + 1000), labels(batch_size))
-    return Round(truth, decoy, images(distractors, seed + 2000))
+    return Round(truth, (decoy,), images(distractors, seed + 2000))
 
 
 def cases(
@@ -180,7 +180,7 @@ def test_the_attack_cannot_reach_the_truth(threat_model: str, mode: str, defence
     for observation, _, progress in spy.given:
         assert type(observation) is UpdateObservation
         for tensor in reachable((observation, progress)):
-            for private in (one.truth.inputs, one.decoy.inputs, one.distractors):
+            for private in (one.truth.inputs, one.decoys[0].inputs, one.distractors):
                 assert not shows(tensor, private)
         disclosed = THREAT_MODELS[threat_model].labels
         assert (observation.labels is not None) == disclosed

@@ -33,7 +33,9 @@ def planned(**more: object) -> list[Case]:
     learner, state = learner_and_state(module)
     rounds = [
         Round(
-            Batch(torch.rand(1, 1, 6, 6), torch.tensor([one])), Batch(torch.rand(1, 1, 6, 6), torch.tensor([3])), None
+            Batch(torch.rand(1, 1, 6, 6), torch.tensor([one])),
+            (Batch(torch.rand(1, 1, 6, 6), torch.tensor([3])),),
+            None,
         )
         for one in range(2)
     ]

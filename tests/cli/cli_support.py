@@ -44,7 +44,7 @@ __all__ = [
 
 SMALL = (
     *("--dataset", "digits", "--model", "mlp:hidden=(8,)", "--train-steps", "2", "--steps", "3", "--batch-size", "1"),
-    *("--attack", "linear_layer", "--defence", "none", "--distractors", "99"),
+    *("--attack", "linear_layer", "--defence", "none", "--distractors", "99", "--nulls", "1"),
 )
 """An audit of a second: one image, one attack, no defence; later options override or add to these."""
 

@@ -86,7 +86,7 @@ def test_other_images_make_another_case(examples):
         truth, decoy = examples(2, SHAPE), examples(2, SHAPE, seed=1)
         case, _ = grid(
             Federation(learner, state),
-            [Round(truth, decoy, None)],
+            [Round(truth, (decoy,), None)],
             defences={"none": NoDefence()},
             attacks={"zlg": ZLG("auxiliary")},
             threat_model=THREAT_MODELS[threat_model],

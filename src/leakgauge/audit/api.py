@@ -35,8 +35,9 @@ def audit(
     threat_model: str | ThreatModel = "informed",
     mode: Mode = "eval",
     budget: str | Budget | None = None,
-    references: Tensor | None = None,
+    references: Tensor | Batch | None = None,
     distractors: int = 99,
+    nulls: int = 3,
     weights: str | Path | None = None,
     out: str | Path | None = None,
     seed: int = 0,
@@ -46,9 +47,11 @@ def audit(
 
     ``loss`` is a function of the model's output and the labels, or one by name, such as "bce" or
     "cross_entropy:label_smoothing=0.1". ``batch`` holds inputs and labels: members of ``space``, or without one images,
-    pixels in [0, 1]. ``references`` are other inputs of the same kind: the crowd that originals are picked from, and
-    the unrelated batch of the null; without them, embedded photographs stand in, or random members of another space.
-    ``attacks`` left out are those that suit the inputs.
+    pixels in [0, 1].
+    ``references`` are other inputs of the same kind, a ``Batch`` where their labels are known: the crowd that originals
+    are picked from, and the unrelated batches of the ``nulls``. Where they are too few, augmented copies of them and of
+    the private inputs stand in; without any, such copies and embedded photographs; rows of a table are resampled. The
+    crowd has at least ``distractors``. ``attacks`` left out are those that suit the inputs.
     ``budget`` is the work of each attack: "quick", "standard", "deep" or a ``Budget``; None leaves each its own.
     With ``out``, results and ``index.html`` are kept there and a second call resumes, in the midst of an attack too.
     """
@@ -67,6 +70,7 @@ def audit(
         threat_model=threat_model,
         budget=budget,
         distractors=distractors,
+        nulls=nulls,
         weights=None if weights is None else str(weights),
         seed=seed,
     )

@@ -1,19 +1,19 @@
-"""Which cases an audit consists of: every round under every defence and attack, each with its null."""
+"""Which cases an audit consists of: each round under each defence and attack, with its nulls, and the control."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.malicious import MaliciousAttack
 from leakgauge.audit.case import Case
+from leakgauge.audit.result import UNDEFENDED
 from leakgauge.audit.sources import SimulatedClient, SimulatedUpdate
 from leakgauge.audit.sources.simulated import UpdateMemory
-from leakgauge.defences import Defence
+from leakgauge.defences import Defence, NoDefence
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
@@ -24,19 +24,24 @@ from leakgauge.types import Batch
 
 @dataclass(frozen=True)
 class Round:
-    """The private batch of one update, an unrelated one for the null, and the crowd to pick originals from.
+    """The private batch of one update, an unrelated one for each null, and the crowd to pick originals from.
 
     ``others`` are the client's further images, for a defence that mixes more than the batch has; they are not scored.
+    ``label_decoys`` take the place of ``decoys`` in nulls of attacks on labels, if there are any. ``crowd`` are all
+    strangers, of which ``distractors`` are those that the metric of identification picks from.
     """
 
     truth: Batch
-    decoy: Batch
+    decoys: tuple[Batch, ...]
     distractors: Tensor | None
     others: Batch | None = None
+    label_decoys: tuple[Batch, ...] = ()
+    crowd: Tensor | None = None
 
-    def batch(self, null: bool) -> Batch:
-        """What the client computes its update on."""
-        return replace(self.decoy if null else self.truth, others=self.others)
+    def batches(self, attack: object) -> tuple[Batch, ...]:
+        """What clients compute updates on: the private batch, then that of each null."""
+        decoys = self.label_decoys if self.label_decoys and isinstance(attack, LabelAttack) else self.decoys
+        return self.truth, *decoys
 
 
 def grid(
@@ -48,43 +53,45 @@ def grid(
     threat_model: ThreatModel,
     seed: int,
     auxiliary: Batch | None = None,
+    control: bool = False,
 ) -> list[Case]:
-    """All cases, the undefended first; bad input is found here, before any attack has run."""
+    """All cases, the undefended first; bad input is found here, before any attack has run.
+
+    With ``control`` the nulls of the undefended client are among them where it is none of the defences: what an attack
+    can find at all shows there.
+    """
     if not rounds or not defences or not attacks:
         raise InvalidCase("An audit needs at least one round, one defence and one attack; name them.")
     for one in rounds:
         check_batch(federation.learner, federation.state, one.truth, federation.space)
         check_loss(federation.learner, federation.state, one.truth)
     space = federation.space or ImageSpace.of(rounds[0].truth.inputs)
-    memory = UpdateMemory()
-
-    def clients_of(server: Federation) -> dict[tuple[str, int, bool], SimulatedClient]:
-        return {
-            (name, number, null): SimulatedClient(server, one.batch(null), defence, seed, number, memory)
-            for name, defence in defences.items()
-            for number, one in enumerate(rounds)
-            for null in (False, True)
-        }
-
-    honest = clients_of(federation)
-    clients = {
-        # What a malicious server sends instead; the real case and its null share it.
-        name: clients_of(attack.tamper(federation, space)) if isinstance(attack, MaliciousAttack) else honest
-        for name, attack in attacks.items()
-    }
     if auxiliary is None:  # an attacker who is to hold images holds none where none are given, and the ledger says so
         threat_model = replace(threat_model, auxiliary=False)
     known = {name: hide_labels(threat_model, attack) for name, attack in attacks.items()}
+    servers = {
+        # What a malicious server sends instead; the real case and its nulls share it.
+        name: attack.tamper(federation, space) if isinstance(attack, MaliciousAttack) else federation
+        for name, attack in attacks.items()
+    }
+    only_control = {UNDEFENDED: NoDefence()} if control and UNDEFENDED not in defences else {}
+    clients = _Clients(seed)
     return [
         Case(
             round=number,
             defence=defence_name,
             attack_name=attack_name,
             attack=attack,
-            null=int(null),
-            source=SimulatedUpdate(clients[attack_name][defence_name, number, null], known[attack_name], auxiliary),
+            null=null,
+            source=SimulatedUpdate(
+                clients.get(servers[attack_name], defence_name, defence, number, batch, one.others),
+                known[attack_name],
+                auxiliary,
+            ),
             truth=one.truth,
+            decoy=batch if null else None,
             distractors=one.distractors,
+            crowd=one.crowd,
             ledger=known[attack_name].ledger(
                 federation.learner,
                 defence=defence_name,
@@ -93,13 +100,32 @@ def grid(
                 space=space,
             ),
             seed=seed,
-            decoy=one.decoy if null else None,
         )
-        for defence_name, defence in defences.items()
+        for defence_name, defence in (only_control | dict(defences)).items()
         for attack_name, attack in attacks.items()
         for number, one in enumerate(rounds)
-        for null in (False, True)
+        for null, batch in enumerate(one.batches(attack))
+        if null or defence_name not in only_control
     ]
+
+
+class _Clients:
+    """The clients of a grid: one for each server, defence and batch, whichever attacks meet its update."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._memory = UpdateMemory()
+        self._known: dict[tuple[int, str, int, int], SimulatedClient] = {}
+
+    def get(
+        self, server: Federation, name: str, defence: Defence, number: int, batch: Batch, others: Batch | None
+    ) -> SimulatedClient:
+        # Servers and batches by identity: the grid holds them as long as it holds this.
+        key = id(server), name, number, id(batch)
+        if key not in self._known:
+            private = replace(batch, others=others)
+            self._known[key] = SimulatedClient(server, private, defence, self._seed, number, self._memory)
+        return self._known[key]
 
 
 def hide_labels(threat_model: ThreatModel, attack: Attack) -> ThreatModel:
@@ -110,13 +136,3 @@ def hide_labels(threat_model: ThreatModel, attack: Attack) -> ThreatModel:
 def _server_words(name: str, attack: Attack) -> str | None:
     """What the ledger says of the server; named by its attack, because other attacks of the audit may be honest."""
     return f"{name} {attack.server}" if isinstance(attack, MaliciousAttack) else None
-
-
-def draw_crowd(pool: Batch, truth: Batch, count: int, *, generator: torch.Generator) -> Tensor | None:
-    """Distractors from the pool, of the victims' classes while there are enough: a label alone must not identify."""
-    if count < 1 or len(pool) == 0:
-        return None
-    order = torch.randperm(len(pool), generator=generator)
-    alike = torch.isin(pool.labels[order], truth.labels) if truth.labels.ndim == 1 else torch.ones(len(pool)).bool()
-    chosen = torch.cat((order[alike], order[~alike]))[:count]
-    return pool.inputs[chosen]

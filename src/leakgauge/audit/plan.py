@@ -11,11 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from leakgauge.attacks.base import Attack
+from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.budget import Budget, Clock
 from leakgauge.audit.bounded import describe_bounds
+from leakgauge.audit.crowd import Pool, crowd_size
+from leakgauge.audit.draws import auxiliary_rows, draw_victims, others_rows, pool_of_dataset
 from leakgauge.audit.execute import PreparedAudit
-from leakgauge.audit.grid import Round, draw_crowd, grid
+from leakgauge.audit.grid import Round, grid
+from leakgauge.audit.references import pool_of_references
+from leakgauge.audit.strangers import Strangers, draw_strangers, labels_for, nulls_per_round
 from leakgauge.catalogue import standard_metrics
 from leakgauge.config import (
     build_attack,
@@ -27,13 +31,12 @@ from leakgauge.config import (
     build_threat_model,
     spell_defence,
 )
-from leakgauge.data import Dataset, reference_inputs
 from leakgauge.defences import Defence
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import Learner, Mode, learner_and_state
 from leakgauge.protocol.local_update import LocalUpdate
-from leakgauge.protocol.losses import LossFunction, as_loss, draw_labels
+from leakgauge.protocol.losses import LossFunction
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
@@ -48,16 +51,10 @@ DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton_smooth")
 _WITHOUT_IMAGE_PRIORS = ("linear_layer", "quasi_newton:tv_weight=0")
 DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.1", "clipping:max_norm=1+gaussian_noise:std=0.1")
 
-_OTHERS = 31
-"""Further images of a client whose batch is smaller than what its defence mixes."""
-
-_AUXILIARY = 500
-"""How many images an attacker holds who holds some."""
-
 
 @dataclass(frozen=True)
 class OwnClient:
-    """A user's own model and private batch; ``references`` are other inputs of the same kind, for crowd and null.
+    """A user's own model and private batch; ``references`` are other inputs of the same kind, for crowd and nulls.
 
     ``space`` is what the inputs are members of; None = images, of the size that the batch has.
     """
@@ -65,7 +62,7 @@ class OwnClient:
     model: nn.Module
     batch: Batch
     loss: LossFunction = cross_entropy
-    references: Tensor | None = None
+    references: Tensor | Batch | None = None
     space: InputSpace | None = None
 
 
@@ -75,7 +72,8 @@ class AuditPlan:
 
     Every text names a part in the catalogue's grammar; from Python the part itself may stand in its place. With an
     ``own`` client, which only Python can give, nothing is drawn from a dataset and no model is built or trained.
-    ``attacks`` left out are those that suit the inputs.
+    ``attacks`` left out are those that suit the inputs. ``nulls`` counts the unrelated updates over all rounds, as many
+    in each; the crowd has at least ``distractors``, and as many more as the number of tests needs.
     """
 
     dataset: str = "photos"
@@ -97,15 +95,16 @@ class AuditPlan:
     seconds: float | None = None
     clock: Clock | None = None
     distractors: int = 99
+    nulls: int = 3
     weights: str | None = None
     seed: int = 0
     own: OwnClient | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.rounds < 1 or self.distractors < 0:
+        if self.batch_size < 1 or self.rounds < 1 or self.distractors < 0 or self.nulls < 0:
             raise InvalidCase(
-                f"An audit needs batch_size >= 1, rounds >= 1 and distractors >= 0, got {self.batch_size}, "
-                f"{self.rounds} and {self.distractors}; correct the plan."
+                f"An audit needs batch_size >= 1, rounds >= 1, distractors >= 0 and nulls >= 0, got {self.batch_size}, "
+                f"{self.rounds}, {self.distractors} and {self.nulls}; correct the plan."
             )
         if self.train_steps is not None and self.train_steps < 0:
             raise InvalidCase(f"The model needs train_steps >= 0, got {self.train_steps}; 0 leaves it as it is.")
@@ -153,6 +152,7 @@ def prepare(plan: AuditPlan, progress: Progress = silent) -> PreparedAudit:
         threat_model=threat_model,
         seed=plan.seed,
         auxiliary=client.auxiliary,
+        control=True,
     )
     named = {"defences": list(defences), "attacks": list(attacks)}
     metrics = {name: metric for name, metric in metrics.items() if metric.serves.fits(client.space)}
@@ -185,40 +185,43 @@ def _own_client(plan: AuditPlan, own: OwnClient) -> _Client:
     learner, state = learner_and_state(own.model, own.loss, mode=plan.mode)
     space = own.space or ImageSpace.of(own.batch.inputs)
     width = check_batch(learner, state, own.batch, space)
-    crowd = "embedded photographs" if isinstance(space, ImageSpace) else f"random {space.kinds}"
-    said = ("local_update", "threat_model", "mode", "budget", "seed")
+    references = own.references
+    pool = None
+    if references is not None:
+        pool = pool_of_references(references, own.batch.inputs, space, learner, width)
+    strangers = _strangers(plan, space, [own.batch], pool, learner, width)
+    said = ("local_update", "threat_model", "mode", "budget", "nulls", "seed")
     description = {name: value for name, value in plan.words().items() if name in said} | {
         "model": type(own.model).__name__,
         "batch_size": len(own.batch),
-        "crowd": "references given" if own.references is not None else crowd,
+        "crowd": strangers.crowd.words,
     }
-    rounds = [_own_round(plan, own, space, width)]
-    return _Client(_federation(plan, learner, state, space), space, rounds, None, description)
+    return _Client(_federation(plan, learner, state, space), space, strangers.rounds([own.batch]), None, description)
 
 
-def _own_round(plan: AuditPlan, own: OwnClient, space: InputSpace, width: int) -> Round:
-    truth, references = own.batch, own.references
-    generator = seeded(plan.seed, "crowd")
-    needed = plan.distractors + len(truth)
-    if references is None:
-        references = reference_inputs(space, max(needed, len(truth) + 1), generator=generator)
-    if references.shape[1:] != truth.inputs.shape[1:] or len(references) < len(truth) + 1:
-        raise InvalidCase(
-            f"References need the shape of the private {space.kinds} and more than {len(truth)} of them, got "
-            f"{tuple(references.shape)}; pass other {space.kinds} of the same kind."
-        )
-    try:
-        space.check(references)
-    except InvalidCase as error:
-        raise InvalidCase(f"The references do not fit: {error}") from error
-    references = references.to(truth.inputs)
-    decoy_labels = draw_labels(as_loss(own.loss), len(truth), width, like=truth.labels, generator=generator)
-    return Round(truth, Batch(references[: len(truth)], decoy_labels), references[len(truth) : needed])
+def _strangers(
+    plan: AuditPlan, space: InputSpace, truths: Sequence[Batch], pool: Pool | None, learner: Learner, width: int
+) -> Strangers:
+    return draw_strangers(
+        space,
+        truths,
+        pool,
+        tests=_attacks_on_inputs(plan, space) * sum(map(len, truths)),
+        distractors=plan.distractors,
+        nulls=plan.nulls,
+        labels=labels_for(learner, width),
+        generator=seeded(plan.seed, "crowd"),
+    )
+
+
+def _attacks_on_inputs(plan: AuditPlan, space: InputSpace) -> int:
+    named = plan.named_attacks(default_attacks(space) if plan.attacks is None else plan.attacks)
+    return sum(not isinstance(attack, LabelAttack) for attack in named.values())
 
 
 def _drawn_client(plan: AuditPlan, threat_model: ThreatModel, progress: Progress) -> _Client:
     dataset = build_dataset(plan.dataset, plan.data_root)
-    victims = _victims(dataset, plan)
+    victims = draw_victims(dataset, batch_size=plan.batch_size, rounds=plan.rounds, seed=plan.seed)
     loss = build_loss(plan.loss)
     model = victim_model(
         plan.model,
@@ -231,14 +234,26 @@ def _drawn_client(plan: AuditPlan, threat_model: ThreatModel, progress: Progress
         progress=progress,
     )
     learner, state = learner_and_state(model, loss, mode=plan.mode)
+    held = [others_rows(dataset, seed=plan.seed, number=number) for number in range(plan.rounds)]
+    others = [dataset.train[rows] if len(rows) else None for rows in held]
+    auxiliary = None
+    if threat_model.auxiliary:
+        held.append(auxiliary_rows(dataset, seed=plan.seed))
+        auxiliary = dataset.train[held[-1]]
+    wanted = plan.batch_size * plan.rounds * nulls_per_round(plan.nulls, plan.rounds)
+    tests = _attacks_on_inputs(plan, dataset.space) * plan.batch_size * plan.rounds
+    wanted += crowd_size(tests, plan.distractors, dataset.space)
+    pool = pool_of_dataset(dataset, torch.cat(victims), torch.cat(held), wanted, seed=plan.seed)
+    truths = [dataset.test[chosen] for chosen in victims]
+    strangers = _strangers(plan, dataset.space, truths, pool, learner, dataset.num_classes)
     description = plan.words() | {
         "version": VERSION,
         "accuracy": accuracy(model, dataset.test, loss),
         "victims": [chosen.tolist() for chosen in victims],
         "class_names": list(dataset.class_names),
+        "crowd": strangers.crowd.words,
     }
-    rounds = [_round(dataset, chosen, victims, plan, number) for number, chosen in enumerate(victims)]
-    auxiliary = _auxiliary(dataset, plan) if threat_model.auxiliary else None
+    rounds = strangers.rounds(truths, others)
     return _Client(_federation(plan, learner, state, dataset.space), dataset.space, rounds, auxiliary, description)
 
 
@@ -247,50 +262,3 @@ def _federation(plan: AuditPlan, learner: Learner, state: ModelState, space: Inp
     if isinstance(algorithm, str):
         algorithm = build_client(algorithm)
     return Federation(learner, state, algorithm, space)
-
-
-def _victims(dataset: Dataset, plan: AuditPlan) -> list[torch.Tensor]:
-    """Indices of each round's victims: the dataset's highlights first, then others at random, none twice."""
-    total = plan.batch_size * plan.rounds
-    order = dataset.draw(min(len(dataset.test), total + len(dataset.highlights)), generator=seeded(plan.seed, "data"))
-    queue = list(dict.fromkeys((*dataset.highlights, *order.tolist())))
-    if len(queue) < total:
-        raise InvalidCase(
-            f"{plan.rounds} rounds of {plan.batch_size} need {total} private images, but the test split of "
-            f"{dataset.name!r} has {len(dataset.test)}; lower batch_size or rounds."
-        )
-    return list(torch.tensor(queue[:total]).split(plan.batch_size))
-
-
-def _round(dataset: Dataset, chosen: torch.Tensor, victims: list[torch.Tensor], plan: AuditPlan, number: int) -> Round:
-    truth = dataset.test[chosen]
-    taken = torch.zeros(len(dataset.test), dtype=torch.bool)
-    taken[torch.cat(victims)] = True
-    others = (~taken).nonzero().flatten()
-    generator = seeded(plan.seed, "crowd", number)
-    others = others[torch.randperm(len(others), generator=generator)]
-    if len(others) < plan.batch_size:
-        raise InvalidCase(
-            f"The null needs {plan.batch_size} further images, but the test split of {dataset.name!r} is used up; "
-            "lower batch_size or rounds."
-        )
-    decoy, rest = dataset.test[others[: plan.batch_size]], dataset.test[others[plan.batch_size :]]
-    crowd = draw_crowd(rest, truth, plan.distractors, generator=generator)
-    return Round(truth, decoy, crowd, client_others(dataset, seed=plan.seed, number=number))
-
-
-def client_others(dataset: Dataset, *, seed: int, number: int) -> Batch | None:
-    """What a client has besides a batch too small to mix: some training images, neither attacked nor in the crowd."""
-    order = torch.randperm(len(dataset.train), generator=seeded(seed, "others", number))
-    return dataset.train[order[:_OTHERS]] if len(order) else None
-
-
-def _auxiliary(dataset: Dataset, plan: AuditPlan) -> Batch:
-    """Training images: no private one is among them, as those are test images."""
-    if len(dataset.train) == 0:
-        raise InvalidCase(
-            f"The attacker's auxiliary data would be training images, but {dataset.name!r} has none here; "
-            "add the training files or choose another threat model."
-        )
-    order = torch.randperm(len(dataset.train), generator=seeded(plan.seed, "auxiliary"))
-    return dataset.train[order[:_AUXILIARY]]

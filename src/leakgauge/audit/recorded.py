@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -14,8 +14,11 @@ from leakgauge.attacks.budget import Clock, with_budget
 from leakgauge.audit.case import Case
 from leakgauge.audit.declaration import redeclare
 from leakgauge.audit.execute import PreparedAudit
-from leakgauge.audit.result import RECORDED
+from leakgauge.audit.grid import Round
+from leakgauge.audit.references import load_references, pool_of_references
+from leakgauge.audit.result import RECORDED, UNDEFENDED
 from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
+from leakgauge.audit.strangers import draw_strangers, labels_for, nulls_per_round
 from leakgauge.catalogue import ATTACKS, Shelf, label_metrics, standard_metrics
 from leakgauge.config import build, build_budget, build_client, build_defence, build_loss, build_normalised
 from leakgauge.data import read_batch, reference_inputs
@@ -23,7 +26,6 @@ from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory
 from leakgauge.protocol.learner import Mode
 from leakgauge.protocol.local_update import LocalUpdate
-from leakgauge.protocol.losses import draw_labels
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.recording import RecordedRound, observe, read_round
 from leakgauge.protocol.round import Federation
@@ -49,6 +51,9 @@ class RecordedPlan:
     comes back is scored against them. ``batch_size`` is how many examples an update covers, where its file is silent.
     ``attacks`` left out are the one that suits the first round. ``local_update``, ``defence``, ``mode``, ``loss`` and
     ``normalise`` stand in the place of what the files say; ``read`` names `CORRECTIONS` of how they were recorded.
+    ``references`` are other inputs of the private ones'
+    kind, for crowd and nulls: a folder of images, an .npz, or a dataset below ``data_root``. ``nulls`` counts the
+    unrelated updates over all rounds.
     """
 
     files: tuple[str, ...]
@@ -61,6 +66,9 @@ class RecordedPlan:
     steps: int | None = None
     seconds: float | None = None
     clock: Clock | None = None
+    references: str | None = None
+    data_root: str | None = None
+    nulls: int = 3
     weights: str | None = None
     seed: int = 0
     normalise: str | None = None
@@ -71,6 +79,10 @@ class RecordedPlan:
     read: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.nulls < 0:
+            raise InvalidCase(f"An audit has nulls >= 0, got {self.nulls}; correct it.")
+        if self.references is not None and not self.truths:
+            raise InvalidCase("References are what a truth is told from; give --truth as well, or leave them out.")
         if self.truths and len(self.truths) != len(self.files):
             raise InvalidCase(
                 f"There are {len(self.files)} rounds and {len(self.truths)} truths; "
@@ -98,11 +110,20 @@ def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
     """Read and check the rounds, the model and the truths; nothing is attacked yet."""
     rounds = [plan.declare(read_round(Path(file))) for file in plan.files]
     attacks = plan.named_attacks(plan.attacks or (_default_attack(plan, rounds[0]),))
-    cases = [case for number, recorded in enumerate(rounds) for case in _cases(plan, number, recorded, attacks)]
+    if plan.labels_only:
+        rounds = [_state_size(one, plan.batch_size, file) for one, file in zip(rounds, plan.files, strict=True)]
+    opened = [OpenRound.of(recorded, import_factory(plan.model)) for recorded in rounds]
+    description = asdict(plan) | {"attacks": list(attacks), "version": VERSION}
+    if plan.labels_only:
+        by_round = _score_labels(plan, opened, attacks)
+    else:
+        by_round, description["crowd"] = _score_inputs(plan, opened, attacks)
     # Attack by attack, as an audit runs them.
-    cases.sort(key=lambda case: list(attacks).index(case.attack_name))
+    cases = sorted(
+        (case for cases in by_round for case in cases), key=lambda case: list(attacks).index(case.attack_name)
+    )
     metrics = label_metrics() if plan.labels_only else standard_metrics(plan.weights)
-    return PreparedAudit(cases, metrics, asdict(plan) | {"attacks": list(attacks), "version": VERSION})
+    return PreparedAudit(cases, metrics, description)
 
 
 def _default_attack(plan: RecordedPlan, recorded: RecordedRound) -> str:
@@ -114,36 +135,68 @@ def _default_attack(plan: RecordedPlan, recorded: RecordedRound) -> str:
     return "linear_layer" if _stated_size(recorded) == 1 else "quasi_newton:tv_weight=0"
 
 
-def _cases(plan: RecordedPlan, number: int, recorded: RecordedRound, attacks: Mapping[str, Attack]) -> Iterator[Case]:
-    if plan.labels_only:
-        recorded = _state_size(recorded, plan.batch_size, plan.files[number])
-    opened = OpenRound.of(recorded, import_factory(plan.model))
-    truth = opened.truth(Path(plan.truths[number])) if plan.truths else None
-    for name, attack in attacks.items():
-        seen = opened.without_labels() if isinstance(attack, LabelAttack) else opened
-        case = seen.case(name, attack, seed=plan.seed, number=number)
-        if plan.labels_only:
-            labels = recorded.labels if truth is None else truth.labels
-            yield from [case] if labels is None else _score_labels(seen, case, labels)
-        else:
-            yield from [case] if truth is None else _score_inputs(seen, case, truth)
+def _score_inputs(
+    plan: RecordedPlan, opened: Sequence[OpenRound], attacks: Mapping[str, Attack]
+) -> tuple[list[list[Case]], str]:
+    """The cases of each round, those with a truth beside their nulls and controls; and what the crowd consists of."""
+    named = [
+        [one.for_attack(attack).case(name, attack, seed=plan.seed, number=number) for name, attack in attacks.items()]
+        for number, one in enumerate(opened)
+    ]
+    if not plan.truths:
+        return named, "none"
+    truths = [one.truth(Path(path)) for one, path in zip(opened, plan.truths, strict=True)]
+    seen = opened[0].observation
+    width = seen.learner.width(seen.state, seen.probe)
+    pool = None
+    if plan.references is not None:
+        references = load_references(plan.references, seen.space, plan.data_root)
+        pool = pool_of_references(references, truths[0].inputs, seen.space, seen.learner, width)
+    strangers = draw_strangers(
+        seen.space,
+        truths,
+        pool,
+        tests=sum(not isinstance(attack, LabelAttack) for attack in attacks.values()) * sum(map(len, truths)),
+        distractors=_CROWD,
+        nulls=plan.nulls,
+        labels=labels_for(seen.learner, width),
+        generator=seeded(plan.seed, "crowd"),
+    )
+    scored = [
+        [scored for case in cases for scored in one.for_attack(case.attack).score(case, beside)]
+        for one, cases, beside in zip(opened, named, strangers.rounds(truths), strict=True)
+    ]
+    return scored, strangers.crowd.words
 
 
-def _score_inputs(opened: OpenRound, case: Case, truth: Batch) -> list[Case]:
-    generator = seeded(case.seed, "crowd")
-    crowd = reference_inputs(opened.observation.space, _CROWD + len(truth), generator=generator)
-    return opened.score(case, truth, crowd[: len(truth)], crowd[len(truth) :], generator=generator)
+def _score_labels(plan: RecordedPlan, opened: Sequence[OpenRound], attacks: Mapping[str, Attack]) -> list[list[Case]]:
+    """The cases of each round, those with known labels beside their nulls and controls."""
+    per_round = nulls_per_round(plan.nulls, len(opened))
+    rounds = []
+    for number, one in enumerate(opened):
+        labels = one.recorded.labels
+        if plan.truths:
+            labels = one.truth(Path(plan.truths[number])).labels
+        seen = one.without_labels()
+        cases = [seen.case(name, attack, seed=plan.seed, number=number) for name, attack in attacks.items()]
+        if labels is not None:
+            beside = _round_of_labels(one, labels, per_round, seeded(plan.seed, "null", number))
+            cases = [scored for case in cases for scored in seen.score(case, beside)]
+        rounds.append(cases)
+    return rounds
 
 
-def _score_labels(opened: OpenRound, case: Case, labels: Tensor) -> list[Case]:
-    generator, size = seeded(case.seed, "null", case.round), len(labels)
-    space = opened.observation.space
-    unrelated = reference_inputs(space, min(size, _UNRELATED), generator=generator)
-    unrelated = unrelated[torch.arange(size) % len(unrelated)]
+def _round_of_labels(opened: OpenRound, labels: Tensor, nulls: int, generator: Generator) -> Round:
+    """Labels to be restored, and those of unrelated updates: of a few inputs, each with several labels of its own."""
+    seen, size = opened.observation, len(labels)
+    draw = labels_for(seen.learner, seen.learner.width(seen.state, seen.probe))
+    unrelated = reference_inputs(seen.space, min(size, _UNRELATED), generator=generator)
+    unrelated = unrelated[torch.arange(size) % len(unrelated)].to(seen.state.dtype)
+    decoys = tuple(Batch(unrelated, draw(labels, generator)) for _ in range(nulls))
     # The labels are what is compared: a pixel stands for each image.
-    images = isinstance(space, ImageSpace)
-    stand_ins = torch.zeros(size, 1, 1, 1) if images else space.probe(size, opened.observation.state)
-    return opened.score(case, Batch(stand_ins, labels), unrelated, None, generator=generator)
+    images = isinstance(seen.space, ImageSpace)
+    stand_ins = torch.zeros(size, 1, 1, 1) if images else seen.space.probe(size, seen.state)
+    return Round(Batch(stand_ins, labels), decoys, None)
 
 
 @dataclass(frozen=True)
@@ -164,6 +217,10 @@ class OpenRound:
         seen = build_normalised(model, recorded.normalise)
         loss = None if recorded.loss is None else build_loss(recorded.loss)
         return cls(recorded, observe(recorded, seen, loss, local_update=client), algorithm)
+
+    def for_attack(self, attack: object) -> OpenRound:
+        """As the attack may see it."""
+        return self.without_labels() if isinstance(attack, LabelAttack) else self
 
     def without_labels(self) -> OpenRound:
         """As an attack on labels sees it, which still learns how many there are."""
@@ -203,25 +260,26 @@ class OpenRound:
             seed=seed,
         )
 
-    def score(
-        self, case: Case, truth: Batch, unrelated: Tensor, distractors: Tensor | None, *, generator: Generator
-    ) -> list[Case]:
-        """The case scored against the truth, and its null: the same client on unrelated photographs."""
-        scored = replace(case, truth=truth, distractors=distractors)
+    def score(self, case: Case, beside: Round) -> list[Case]:
+        """The case scored against the truth, its nulls, the same client on unrelated inputs, and its controls.
+
+        The controls are the nulls of the client without its defence; where it has none, the nulls are.
+        """
+        scored = replace(case, truth=beside.truth, distractors=beside.distractors, crowd=beside.crowd)
         if self.plain is None:
             return [scored]  # without the client's algorithm there is no unrelated update to compute
-        seen, recorded = self.observation, self.recorded
-        width = seen.learner.width(seen.state, seen.probe)
-        labels = draw_labels(seen.learner.loss, len(unrelated), width, like=truth.labels, generator=generator)
-        decoy = Batch(unrelated.to(seen.state.dtype), labels)
-        client = SimulatedClient(
-            Federation(seen.learner.in_mode(recorded.mode), seen.state, self.plain, seen.space),
-            decoy,
-            build_defence(recorded.defence or "none"),
-            seed=case.seed,
-            round=case.round,
-        )
-        return [scored, replace(scored, null=1, decoy=decoy, source=SimulatedUpdate(client, self.threat_model))]
+        seen, declared = self.observation, self.recorded.defence or UNDEFENDED
+        client = Federation(seen.learner.in_mode(self.recorded.mode), seen.state, self.plain, seen.space)
+        cases = [scored]
+        for name, defence in {RECORDED: declared, UNDEFENDED: UNDEFENDED}.items():
+            if name == UNDEFENDED == declared:
+                break
+            for number, decoy in enumerate(beside.batches(case.attack)[1:], start=1):
+                batch = Batch(decoy.inputs.to(seen.state.dtype), decoy.labels)
+                made = SimulatedClient(client, batch, build_defence(defence), seed=case.seed, round=case.round)
+                source = SimulatedUpdate(made, self.threat_model)
+                cases.append(replace(scored, defence=name, null=number, decoy=batch, source=source))
+        return cases
 
     def truth(self, path: Path) -> Batch:
         """The private batch in an .npz, after making sure that it can be the one of this round."""

@@ -37,6 +37,9 @@ NormaliseOption = Annotated[
         "--normalise", help="What the model expects of pixels: imagenet, cifar10, mnist, half, or mean=[..],std=[..]."
     ),
 ]
+NullsOption = Annotated[
+    int | None, typer.Option("--nulls", help="Unrelated updates that each attack also meets, over all rounds; 3.")
+]
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="Attacks on a small model that run at once; else one per core when it pays."),

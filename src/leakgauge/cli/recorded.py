@@ -16,6 +16,7 @@ from leakgauge.cli.options import (
     LimitOption,
     LossOption,
     NormaliseOption,
+    NullsOption,
     OutOption,
     OwnModelOption,
     SecondsOption,
@@ -43,6 +44,12 @@ def invert(
     truth: Annotated[
         Path | None, typer.Option(help=".npz with the private `images` (or `rows`) and `labels`, to score it.")
     ] = None,
+    references: Annotated[
+        str | None,
+        typer.Option(help="Others of their kind, to tell the private ones from: a folder of images, .npz or dataset."),
+    ] = None,
+    data_root: Annotated[str | None, typer.Option(help="Folder that holds the files of such a dataset.")] = None,
+    nulls: NullsOption = None,
     weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
     seed: SeedOption = None,
     out: OutOption = Path("inverted"),
@@ -77,6 +84,7 @@ def labels(
     truth: Annotated[
         list[Path] | None, typer.Option(help=".npz with private `images` and `labels`; once per FILE, in order.")
     ] = None,
+    nulls: NullsOption = None,
     seed: SeedOption = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results and a report; without it, none.")] = None,
     fail_above: LimitOption = None,

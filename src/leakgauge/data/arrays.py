@@ -55,11 +55,19 @@ class Npz:
 
 def read_batch(path: Path, space: InputSpace | None = None) -> Batch:
     """All ``images`` of an .npz, or its ``rows`` where the space has none, with their ``labels``, unsplit."""
+    found = read_references(path, space)
+    if not isinstance(found, Batch):
+        raise InvalidFile(f"{path} has no array 'labels'; save the class number of each example under that name.")
+    return found
+
+
+def read_references(path: Path, space: InputSpace | None = None) -> Batch | Tensor:
+    """As `read_batch`, but where there are no labels the inputs alone."""
     arrays = _load(path)
     of_images = space is None or isinstance(space, ImageSpace)
     inputs = _images(arrays, "images", path) if of_images else _rows(arrays, path)
     if "labels" not in arrays:
-        raise InvalidFile(f"{path} has no array 'labels'; save the class number of each example under that name.")
+        return inputs
     labels, _ = _labels(arrays, ("",), [len(inputs)], path)
     return Batch(inputs, labels[0])
 

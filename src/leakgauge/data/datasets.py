@@ -94,6 +94,18 @@ def rank_within_class(labels: Tensor) -> Tensor:
     return ranks
 
 
+def share_pixels(left: Tensor, right: Tensor) -> Tensor:
+    """Which of the regions ``left`` (rows) overlap which of ``right`` (columns); see `Batch.regions`.
+
+    >>> share_pixels(torch.tensor([[0, 0, 0, 4, 4]]), torch.tensor([[0, 2, 3, 9, 9], [0, 4, 0, 8, 4], [1, 0, 0, 4, 4]]))
+    tensor([[ True, False, False]])
+    """
+    one, other = left[:, None], right[None]
+    begins_before = (one[..., 1:3] < other[..., 3:5]).all(dim=-1)
+    ends_after = (one[..., 3:5] > other[..., 1:3]).all(dim=-1)
+    return (one[..., 0] == other[..., 0]) & begins_before & ends_after
+
+
 def split_every_fifth(batch: Batch) -> tuple[Batch, Batch]:
     """Train and test: the first example of each class and every fifth after it are test, so no class lacks one."""
     is_test = rank_within_class(batch.labels) % 5 == 0

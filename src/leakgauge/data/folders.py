@@ -18,7 +18,7 @@ from torch import Tensor
 from leakgauge.data.datasets import Dataset, split_every_fifth
 from leakgauge.data.files import from_bytes, require_root, resize, to_bytes
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.types import Batch
+from leakgauge.types import Batch, Shape
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
@@ -44,7 +44,7 @@ class ImageFolder:
         folder = require_root(root, source=self, needs=f"the image folder {self.folder!r}") / self.folder
         classes = _classes(folder)
         files = [(path, label) for label, paths in enumerate(classes.values()) for path in paths]
-        images = np.stack([_read(path, self.size, self.greyscale) for path, _ in files])
+        images = np.stack([_read(path, self.size, self.size, self.greyscale) for path, _ in files])
         train, test = split_every_fifth(Batch(from_bytes(images), torch.tensor([label for _, label in files])))
         return Dataset(name=folder.name, train=train, test=test, class_names=tuple(classes))
 
@@ -112,11 +112,31 @@ def _below(folder: Path) -> Iterator[Path]:
             yield from _below(entry)
 
 
-def _read(path: Path, size: int, greyscale: bool) -> NDArray[np.uint8]:
+def read_pictures(folder: Path, shape: Shape) -> Tensor:
+    """The image files in a folder and below it in order of name, centre-cropped and resized to one shape.
+
+    Three channels are colour; any other number repeats the luma.
+    """
+    channels, height, width = shape
+    paths = sorted(_below(folder))
+    if not paths:
+        raise _no_images(folder)
+    images = np.empty((len(paths), *shape), np.uint8)
+    for image, path in zip(images, paths, strict=True):
+        image[:] = _read(path, height, width, greyscale=channels != 3)
+    return from_bytes(images)
+
+
+def _read(path: Path, height: int, width: int, greyscale: bool) -> NDArray[np.uint8]:
+    """The largest part in the middle of an image file that has these proportions, at this size."""
     upright = open_upright(path, greyscale)
-    side = min(upright.size)
-    left, top = (upright.width - side) // 2, (upright.height - side) // 2
-    return to_bytes(resize(upright.crop((left, top, left + side, top + side)), height=size, width=size))
+    across, down = (
+        min(upright.width, upright.height * width // height),
+        min(upright.height, upright.width * height // width),
+    )
+    across, down = max(across, 1), max(down, 1)
+    left, top = (upright.width - across) // 2, (upright.height - down) // 2
+    return to_bytes(resize(upright.crop((left, top, left + across, top + down)), height=height, width=width))
 
 
 def open_upright(path: Path, greyscale: bool) -> Image.Image:

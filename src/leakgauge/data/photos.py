@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import skimage.data
@@ -91,6 +91,9 @@ MIN_DEVIATION = 2.0
 THUMBNAIL = 16
 
 
+Split = Literal["test", "train"]
+
+
 class CropWindows(NamedTuple):
     """Where the crops of one photograph lie."""
 
@@ -141,22 +144,35 @@ def reference_inputs(space: InputSpace, count: int, *, generator: torch.Generato
     return space.decode(torch.rand(count, *space.shape, generator=generator))
 
 
-def reference_images(shape: Shape, count: int, *, generator: torch.Generator) -> Tensor:
-    """``count`` distinct crops of the embedded photographs, from both splits, resized to any shape.
+def reference_images(shape: Shape, count: int, *, generator: torch.Generator, split: Split | None = None) -> Tensor:
+    """``count`` distinct crops of the embedded photographs, of one split or of both, resized to any shape.
 
     Three channels are colour; any other number repeats the luma.
     """
+    return reference_batch(shape, count, generator=generator, split=split).inputs
+
+
+def reference_batch(shape: Shape, count: int, *, generator: torch.Generator, split: Split | None = None) -> Batch:
+    """`reference_images` with the numbers of their photographs as labels, and where they were cut."""
     channels, height, width = shape
-    crops = [(name, window) for name in HIGHLIGHTS for split in crop_windows(name) for window in split]
+    kept = CropWindows._fields if split is None else (split,)
+    crops = [(name, window) for name in HIGHLIGHTS for part in kept for window in getattr(crop_windows(name), part)]
     if not 0 <= count <= len(crops):
         raise InvalidCase(
             f"Cannot give {count} reference images, as the embedded photographs have {len(crops)}; "
             "ask for fewer or pass your own."
         )
+    chosen = [crops[index] for index in torch.randperm(len(crops), generator=generator)[:count].tolist()]
     images = np.empty((count, channels, height, width), np.uint8)
-    for image, index in zip(images, torch.randperm(len(crops), generator=generator).tolist()):
-        image[:] = _cut(*crops[index], height=height, width=width, greyscale=channels != 3)
-    return from_bytes(images)
+    for image, crop in zip(images, chosen, strict=True):
+        image[:] = _cut(*crop, height=height, width=width, greyscale=channels != 3)
+    regions = torch.tensor([_region(*crop) for crop in chosen], dtype=torch.long).view(count, 5)
+    return Batch(from_bytes(images), regions[:, 0].clone(), regions=regions)
+
+
+def count_references(split: Split) -> int:
+    """How many crops a split of the photographs has."""
+    return sum(len(getattr(crop_windows(name), split)) for name in HIGHLIGHTS)
 
 
 @lru_cache
@@ -186,8 +202,8 @@ def _dataset(size: int, greyscale: bool) -> Dataset:
         images = [
             _cut(name, window, height=size, width=size, greyscale=greyscale) for name in split for window in split[name]
         ]
-        labels = [label for label, name in enumerate(split) for _ in split[name]]
-        return Batch(from_bytes(np.stack(images)), torch.tensor(labels))
+        regions = torch.tensor([_region(name, window) for name in split for window in split[name]])
+        return Batch(from_bytes(np.stack(images)), regions[:, 0].clone(), regions=regions)
 
     return Dataset(
         name="photos",
@@ -201,6 +217,12 @@ def _dataset(size: int, greyscale: bool) -> Dataset:
 def _cut(name: str, window: Window, *, height: int, width: int, greyscale: bool) -> NDArray[np.uint8]:
     crop = _crop(_photograph(name), window)
     return to_bytes(resize(crop.convert("L") if greyscale else crop, height=height, width=width))
+
+
+def _region(name: str, window: Window) -> tuple[int, int, int, int, int]:
+    """The number of the photograph, which is its class, and the ends of the window."""
+    top, left, side = window
+    return list(HIGHLIGHTS).index(name), top, left, top + side, left + side
 
 
 def _crop(photograph: Image.Image, window: Window) -> Image.Image:

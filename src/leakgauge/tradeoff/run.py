@@ -12,7 +12,7 @@ from leakgauge.audit.case import Case
 from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.audit.plan import prepare
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import summarise_records
+from leakgauge.audit.result import UNDEFENDED, summarise_records
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics
 from leakgauge.audit.store import FolderStore
@@ -134,7 +134,8 @@ def _prepare(plan: TradeoffPlan, state: str | None) -> _Prepared:
         refused |= {(defence, condition): reason for defence, reason in _refusals(prepared.cases).items()}
         bounds |= {(name, condition): bound for name, bound in read_bounds(prepared.description).items()}
         asked += [(condition, case) for case in prepared.cases if (case.defence, condition) not in refused]
-    asked.sort(key=lambda one: plan.defences.index(one[1].defence))  # which keeps the order within each row
+    rows = [UNDEFENDED, *(one for one in plan.defences if one != UNDEFENDED)]  # its nulls are the control of all others
+    asked.sort(key=lambda one: rows.index(one[1].defence))  # which keeps the order within each row
     return _Prepared(asked, refused, bounds, metrics)
 
 
@@ -161,7 +162,12 @@ def _cells(asked: Sequence[tuple[Condition, Case]], store: FolderStore) -> dict[
     for (_, condition), records in whole.items():
         together.setdefault(condition, []).extend(records)
     results = {condition: summarise_records(records, {}) for condition, records in together.items()}
-    return {(defence, condition): Cell.of(results[condition][defence]) for defence, condition in whole}
+    rows = {condition: {row.defence for row in result.rows} for condition, result in results.items()}
+    return {
+        (defence, condition): Cell.of(results[condition][defence])
+        for defence, condition in whole
+        if defence in rows[condition]
+    }
 
 
 def _refusals(cases: Sequence[Case]) -> dict[str, str]:

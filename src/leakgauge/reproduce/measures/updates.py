@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.audit.case import Case
+from leakgauge.audit.draws import client_others
 from leakgauge.audit.executors import InProcess
 from leakgauge.audit.grid import Round, grid
-from leakgauge.audit.plan import client_others
 from leakgauge.audit.record import Record
 from leakgauge.audit.store import FolderStore
 from leakgauge.catalogue import build_metrics, describe_metric
@@ -214,7 +214,7 @@ class Setting(Measure):
         rounds = [
             Round(
                 truth,
-                unrelated[number % len(unrelated)] if unrelated else truth,
+                (unrelated[number],) if number < len(unrelated) else (),
                 None,
                 None
                 if (others := client_others(data, seed=bench.seed, number=number)) is None
@@ -222,7 +222,7 @@ class Setting(Measure):
             )
             for number, truth in enumerate(real)
         ]
-        cases = grid(
+        return grid(
             Federation(learner, state, self.local_update),
             rounds,
             defences={"none": self.defence},
@@ -231,7 +231,6 @@ class Setting(Measure):
             seed=bench.seed,
             auxiliary=_on(device, data.test[-count:]) if count else None,
         )
-        return [case for case in cases if not case.null or case.round < len(unrelated)]
 
 
 def train_head_only(module: nn.Module, space: InputSpace) -> None:

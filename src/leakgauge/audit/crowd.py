@@ -1,0 +1,201 @@
+"""The crowd that private examples are picked from: others of their kind, and made ones where there are too few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge.audit.verdict import SIGNIFICANT
+from leakgauge.data import (
+    augment_images,
+    count_references,
+    in_tones_of,
+    reference_batch,
+    resample_rows,
+    share_pixels,
+)
+from leakgauge.space import ImageSpace, InputSpace, TableSpace
+from leakgauge.types import Batch
+
+_STATISTICS = 2
+"""Ways in which inputs are compared, of which the better one counts."""
+
+_MOST = 9_999
+_MOST_BYTES = 1 << 28
+
+_COPY = 0.01
+"""Of an image's variance: what differs from it by no more is the same image, coded anew."""
+
+_STRANGE = 1 / 3
+"""Of the median distance: what was made of private examples and lies nearer to one is no stranger to it."""
+
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Inputs that are not private, in the order in which they are taken; ``labels`` None where they are not known.
+
+    ``name`` is what several of them are called; ``regions`` are those of a `Batch`.
+    """
+
+    inputs: Tensor
+    labels: Tensor | None
+    name: str
+    regions: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: Tensor | slice) -> Pool:
+        labels = None if self.labels is None else self.labels[index]
+        regions = None if self.regions is None else self.regions[index]
+        return Pool(self.inputs[index], labels, self.name, regions)
+
+    def apart_from(self, taken: Batch) -> Pool:
+        """Without what shares pixels with these."""
+        if self.regions is None or taken.regions is None:
+            return self
+        return self[~share_pixels(self.regions, taken.regions).any(dim=1)]
+
+
+def are_classes(labels: Tensor) -> bool:
+    """Whether each label is the number of a class, so that examples can be alike in it."""
+    return labels.ndim == 1 and not labels.is_floating_point()
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Strangers to the private examples, and in ``words`` of what they consist; None if there are to be none."""
+
+    inputs: Tensor | None
+    words: str
+
+
+def crowd_size(tests: int, at_least: int, space: InputSpace) -> int:
+    """How many strangers it takes for the nearest of all to be significant in so many tests, as far as they fit.
+
+    >>> crowd_size(12, 99, ImageSpace(3, 32, 32))
+    479
+    """
+    if at_least < 1:
+        return 0
+    return max(at_least, min(_needed(tests), _MOST, _MOST_BYTES // (4 * torch.Size(space.shape).numel())))
+
+
+def _needed(tests: int) -> int:
+    return ceil(_STATISTICS * tests / SIGNIFICANT) - 1
+
+
+def draw_crowd(
+    space: InputSpace, private: Batch, pool: Pool | None, *, tests: int, at_least: int, generator: Generator
+) -> Crowd:
+    """As many strangers as ``tests`` need, of the private examples' classes first: a label alone must not identify.
+
+    Where the pool is too small, the others are made of it and of the private examples; without a pool, of those and
+    of embedded photographs.
+    """
+    size = crowd_size(tests, at_least, space)
+    if size == 0:
+        return Crowd(None, "none")
+    parts: dict[str, Tensor] = {}
+    if pool is not None:
+        parts[pool.name] = pool.inputs[_alike_first(pool, private)[:size]].to(private.inputs)
+    elif isinstance(space, ImageSpace):
+        crops = reference_batch(
+            space.shape, min(size // 2, count_references("train")), generator=generator, split="train"
+        )
+        toned = in_tones_of(crops.inputs, private.inputs, generator=generator)
+        strange = toned[~near(space, toned, private.inputs)]
+        if len(strange):
+            parts["embedded photographs in their tones"] = strange
+        else:  # private images without any tones have none to lend
+            parts["embedded photographs"] = crops.inputs.to(private.inputs)
+    real = sum(map(len, parts.values()))
+    if real < size:
+        of = torch.cat([*(parts.values() if pool is not None else ()), private.inputs])
+        parts[_made_name(space, pool)] = make_strangers(space, of, private.inputs, size - real, generator=generator)
+    inputs = torch.cat(list(parts.values()))
+    if len(inputs) == 0:
+        return Crowd(None, "none")
+    if pool is None:
+        inputs = inputs[torch.randperm(len(inputs), generator=generator).to(inputs.device)]
+    words = " and ".join(f"{len(part):,} {name}" for name, part in parts.items() if len(part))
+    if len(inputs) < _needed(tests):
+        words += f"; rank alone would need {_needed(tests):,}"
+    return Crowd(inputs, words)
+
+
+def make_strangers(space: InputSpace, of: Tensor, private: Tensor, count: int, *, generator: Generator) -> Tensor:
+    """``count`` inputs made of some, none of them near a private one; fewer where too many come out near."""
+    made = private[:0]
+    for _ in range(_ATTEMPTS):
+        if len(made) >= count:
+            break
+        more = _make(space, of, count, generator).to(private)
+        made = torch.cat((made, more[~near(space, more, private)]))
+    return made[:count]
+
+
+def near(space: InputSpace, made: Tensor, private: Tensor) -> Tensor:
+    """Which of the made inputs lie so near to a private one that it could be told from them only by chance."""
+    distances = _distances(space, made, private)
+    if len(made) == 0:
+        return torch.zeros(0, dtype=torch.bool, device=made.device)
+    return (distances <= _STRANGE * distances.median(dim=0).values).any(dim=1)
+
+
+def copies(space: InputSpace, inputs: Tensor, private: Tensor) -> Tensor:
+    """Which of the inputs are private ones over again, or their mirror images; in the crowd they would hide a leak."""
+    distances = _distances(space, inputs, private)
+    if isinstance(space, ImageSpace):
+        variance = private.flatten(1).double().var(dim=1, correction=0)
+        return (distances <= (_COPY * variance).clamp_min(1e-9).cpu()).any(dim=1).to(inputs.device)
+    same = (distances <= 1e-9).any(dim=1).to(inputs.device)
+    # Where rows repeat anyway, an equal one is another person's.
+    repeated = len(inputs) - len(inputs.unique(dim=0))
+    return same if repeated <= 0.01 * len(inputs) else torch.zeros_like(same)
+
+
+def _distances(space: InputSpace, inputs: Tensor, private: Tensor) -> Tensor:
+    """The squared error of each input and each private example or its mirror image, over their parts."""
+    left, right = (space.vectors(one.cpu()).double() for one in (inputs, private))
+    found = _squares(left, right)
+    if isinstance(space, ImageSpace):
+        found = torch.minimum(found, _squares(left, space.vectors(private.cpu().flip(-1)).double()))
+    return found / space.parts
+
+
+def _squares(left: Tensor, right: Tensor) -> Tensor:
+    # By a product, as there may be thousands; the digits that cancel are far below what counts as a copy.
+    products = left @ right.T
+    return (left.square().sum(dim=1)[:, None] + right.square().sum(dim=1) - 2 * products).clamp_min(0)
+
+
+def _make(space: InputSpace, of: Tensor, count: int, generator: Generator) -> Tensor:
+    if isinstance(space, ImageSpace):
+        return augment_images(of, count, generator=generator)
+    if isinstance(space, TableSpace):
+        return resample_rows(space, of, count, generator=generator)
+    return space.decode(torch.rand(count, *space.shape, generator=generator))
+
+
+def _made_name(space: InputSpace, pool: Pool | None) -> str:
+    of = f"the private {space.kinds}" if pool is None else f"these and the private {space.kinds}"
+    if isinstance(space, ImageSpace):
+        return f"augmented copies of {of}"
+    if isinstance(space, TableSpace):
+        return f"rows resampled column by column from {of} and the columns' ranges"
+    return f"random {space.kinds}"
+
+
+def _alike_first(pool: Pool, private: Batch) -> Tensor:
+    """The rows of a pool, those of the private examples' classes first, each part in its order."""
+    order = torch.arange(len(pool))
+    if pool.labels is None or not are_classes(private.labels):
+        return order
+    alike = torch.isin(pool.labels.cpu(), private.labels.cpu())
+    return torch.cat((order[alike], order[~alike]))

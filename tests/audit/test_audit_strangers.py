@@ -1,0 +1,155 @@
+"""Who is compared with whom: nobody with himself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from leakgauge.audit.crowd import Pool
+from leakgauge.audit.draws import draw_victims, others_rows, pool_of_dataset
+from leakgauge.audit.strangers import Strangers, choose_decoys, draw_strangers
+from leakgauge.data import Dataset, Digits, Photos, share_pixels
+from leakgauge.space import ImageSpace
+from leakgauge.types import Batch
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def drawn(dataset: Dataset, batch_size: int, rounds: int = 1, seed: int = 0) -> tuple[list[Batch], Strangers]:
+    victims = draw_victims(dataset, batch_size=batch_size, rounds=rounds, seed=seed)
+    held = others_rows(dataset, seed=seed, number=0)
+    pool = pool_of_dataset(dataset, torch.cat(victims), held, 500, seed=seed)
+    truths = [dataset.test[chosen] for chosen in victims]
+    return truths, strangers_of(dataset.space, truths, pool)
+
+
+def strangers_of(space: ImageSpace, truths: list[Batch], pool: Pool | None, **changes: int) -> Strangers:  # type: ignore[type-arg]
+    options = {"tests": sum(map(len, truths)), "distractors": 20, "nulls": 3} | changes
+
+    def labels(like: Tensor, generator: torch.Generator) -> Tensor:
+        return like[torch.randperm(len(like), generator=generator)]
+
+    return draw_strangers(space, truths, pool, labels=labels, generator=seeded(), **options)  # type: ignore[arg-type]
+
+
+def keys(images: Tensor) -> set[bytes]:
+    return {image.numpy().tobytes() for image in images}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_pixel_of_the_photographs_is_both_private_and_in_a_null_or_in_the_crowd(seed: int) -> None:
+    dataset = Photos(size=8)()
+    truths, strangers = drawn(dataset, batch_size=4, seed=seed)
+    everyone = torch.cat((dataset.test.inputs, dataset.train.inputs))
+    assert dataset.test.regions is not None
+    assert dataset.train.regions is not None
+    regions = torch.cat((dataset.test.regions, dataset.train.regions))
+    where = {image.numpy().tobytes(): region for image, region in zip(everyone, regions, strict=True)}
+
+    def cut(images: Tensor) -> Tensor:
+        return torch.stack([where[image.numpy().tobytes()] for image in images])
+
+    private, crowd = cut(truths[0].inputs), cut(strangers.crowd.inputs)  # type: ignore[arg-type]
+    decoys = [cut(batch.inputs) for batch in strangers.decoys[0]]
+    for one in decoys:
+        assert not share_pixels(one, private).any()
+        assert not share_pixels(one, crowd).any()
+    assert not share_pixels(crowd, private).any()
+    assert bool(share_pixels(private, private).diagonal().all())
+
+
+def test_the_nulls_of_a_round_share_out_labels_of_its_victims_classes() -> None:
+    dataset = Digits()()
+    truths, strangers = drawn(dataset, batch_size=6, rounds=2)
+    for truth, decoys in zip(truths, strangers.decoys, strict=True):
+        dealt = torch.cat([batch.labels for batch in decoys])
+        assert torch.equal(dealt.sort().values, torch.cat([truth.labels] * 2).sort().values)
+        for batch in decoys:
+            for image, label in zip(batch.inputs, batch.labels, strict=True):
+                same = (dataset.test.inputs == image).flatten(1).all(dim=1)
+                assert label in dataset.test.labels[same]
+    every = torch.cat([batch.inputs for decoys in strangers.decoys for batch in decoys])
+    assert len(keys(every)) == len(every)
+
+
+def test_the_null_of_an_attack_on_labels_does_not_have_the_labels_it_is_scored_against() -> None:
+    truth = Digits()().test
+    one_class = truth[truth.labels == 3][:8]
+    pool = Pool(truth.inputs, truth.labels, "digits")
+    strangers = strangers_of(ImageSpace(1, 8, 8), [one_class], pool)
+    assert all(bool((batch.labels == 3).all()) for batch in strangers.decoys[0])
+    assert all(int((batch.labels == 3).sum()) < 5 for batch in strangers.label_decoys[0])
+
+
+def test_a_folder_of_twenty_pictures_gives_one_victim_three_nulls_and_a_crowd_that_can_convict() -> None:
+    images = Photos(size=16)().test[::20][:20].inputs
+    dataset = Dataset("mine", Batch(images[:0], torch.empty(0).long()), Batch(images, torch.arange(20)), ("x",) * 20)
+    _, strangers = drawn(dataset, batch_size=1)
+    assert [len(batch) for batch in strangers.decoys[0]] == [1, 1, 1]
+    assert strangers.crowd.words == ("16 other images of mine and 23 augmented copies of these and the private images")
+
+
+def test_a_small_pool_serves_several_nulls_and_leaves_the_crowd_its_half() -> None:
+    batch = Digits()().test[:14]
+    truth, pool = batch[:4], Pool(batch.inputs[4:], batch.labels[4:], "references given")
+    strangers = strangers_of(ImageSpace(1, 8, 8), [truth], pool)
+    used = torch.cat([one.inputs for one in strangers.decoys[0]])
+    assert len(keys(used)) == 5
+    assert all(len(keys(one.inputs)) == 4 for one in strangers.decoys[0])
+    assert strangers.crowd.words.startswith("5 references given and 154 augmented copies")
+    assert strangers.crowd.inputs is not None
+    assert not keys(used) & keys(strangers.crowd.inputs)
+
+
+def test_nulls_are_made_where_references_are_fewer_than_a_batch() -> None:
+    batch = Digits()().test[:12]
+    truth, pool = batch[:8], Pool(batch.inputs[8:], None, "references given")
+    strangers = strangers_of(ImageSpace(1, 8, 8), [truth], pool)
+    for one in strangers.decoys[0]:
+        assert len(keys(one.inputs)) == 8
+        assert not keys(one.inputs) & keys(truth.inputs)
+
+
+def test_references_without_labels_get_those_of_the_private_images_dealt_anew() -> None:
+    batch = Digits()().test[:60]
+    strangers = strangers_of(ImageSpace(1, 8, 8), [batch[:8]], Pool(batch.inputs[8:], None, "references given"))
+    dealt = torch.cat([one.labels for one in strangers.decoys[0]])
+    assert torch.equal(dealt.sort().values, torch.cat([batch.labels[:8]] * 3).sort().values)
+
+
+def test_labels_that_are_probabilities_are_dealt_as_they_are() -> None:
+    images = Digits()().test.inputs[:60]
+    truth = Batch(images[:3], torch.rand(3, 10, generator=seeded()).softmax(dim=1))
+    strangers = strangers_of(ImageSpace(1, 8, 8), [truth], Pool(images[3:], None, "references given"))
+    assert all(one.labels.shape == (3, 10) for one in strangers.decoys[0] + strangers.label_decoys[0])
+    assert torch.isin(strangers.decoys[0][0].labels, truth.labels).all()
+
+
+def test_a_copy_of_a_victim_is_left_out_and_the_words_say_so() -> None:
+    batch = Digits()().test[:60]
+    again = torch.cat((batch.inputs, batch.inputs[:1], batch.inputs[1:2].flip(-1)))
+    strangers = strangers_of(ImageSpace(1, 8, 8), [batch[:2]], Pool(again[2:], None, "references given"))
+    assert strangers.crowd.words.endswith("; 2 copies of private images left out")
+    taken = torch.cat([*(one.inputs for one in strangers.decoys[0]), strangers.crowd.inputs])  # type: ignore[list-item]
+    assert not keys(batch.inputs[:2]) & keys(taken)
+
+
+def test_without_references_nulls_are_photographs_of_other_columns_than_the_crowds() -> None:
+    truth = Digits()().test[:3]
+    strangers = strangers_of(ImageSpace(1, 8, 8), [truth], None)
+    used = torch.cat([one.inputs for one in strangers.decoys[0]])
+    assert len(keys(used)) == 9
+    regions = torch.cat([one.regions for one in strangers.decoys[0]])  # type: ignore[misc]
+    assert torch.equal(share_pixels(regions, regions), torch.eye(9).bool())
+
+
+def test_rows_of_a_pool_are_taken_once_while_there_are_others() -> None:
+    images = torch.rand(8, 1, 4, 4, generator=seeded())
+    pool = Pool(images, torch.tensor([0, 0, 0, 1, 1, 2, 2, 2]), "others")
+    truths = [Batch(torch.rand(2, 1, 4, 4), torch.tensor([0, 1]))]
+    (decoys,), used = choose_decoys(ImageSpace(1, 4, 4), pool, truths, 2, at_most=4, generator=seeded())
+    assert torch.cat([one.labels for one in decoys]).sort().values.tolist() == [0, 0, 1, 1]
+    assert used.tolist() == [True, True, False, True, True, False, False, False]
