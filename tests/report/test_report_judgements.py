@@ -74,7 +74,8 @@ def test_several_reasons_are_one_sentence_without_saying_a_remedy_twice() -> Non
     (row,) = audit({"none": Verdict.INCONCLUSIVE}).rows
     both = (Reason.NULL_RECOVERS_TOO, Reason.CONTROL_FAILED)
     assert explain_doubt(replace(row, judgement=replace(row.judgement, reasons=both))) == (
-        "the attack finds nothing in other updates even without a defence and it returns the same from an unrelated update; "
+        "the attack finds nothing in other updates even without a defence and it returns the same from an unrelated "
+        "update; "
         "give it a larger budget or try another attack"
     )
 

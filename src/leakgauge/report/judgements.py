@@ -14,8 +14,8 @@ from leakgauge.report.words import capitalise, join, noun, short_names, standing
 MOST_NUMBERS = 8
 """So many leaked examples are named; the others are counted."""
 
-_EXACT = 1e-12
-"""A p-value below this is that of an exact copy."""
+_EXACT = 1e-24
+"""A p-value below this is that of an exact copy, which has 1e-30 before any correction."""
 
 
 _VACUOUS = 0.995
