@@ -123,7 +123,7 @@ def test_what_was_found_stands_beside_what_could_be_found_at_most() -> None:
     (sentence,) = [one for one in said if "no attacker" in one]
     assert sentence == (
         "With DP-SGD 0 of 8 were found; "
-        "no attacker, however strong, picks one out of 100 with a probability above 9.2 %."
+        "no attacker, however strong, picks one out of 100 with a probability above 9.24 %."
     )
 
 

@@ -15,8 +15,8 @@ from leakgauge.bounds import bound_of, gaussian_bound
 from leakgauge.defences import Pruning
 from leakgauge.protocol import FedSGD
 from leakgauge.report.bound_curve import HEIGHT, bound_curve, shift_at
-from leakgauge.report.console import tradeoff_table
 from leakgauge.report.tradeoff_page import render_tradeoff
+from leakgauge.report.tradeoff_table import tradeoff_table
 from leakgauge.report.tradeoff_words import remarks
 
 

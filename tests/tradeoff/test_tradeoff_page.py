@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tradeoff_support import STRONG, row, table_of
+from rich.console import Console
+from tradeoff_support import STRONG, cell, row, table_of
 
 from browser_support import needs_browser, seen
+from leakgauge.audit.verdict import Verdict
 from leakgauge.config import from_mapping, load_config
 from leakgauge.report.scatter import scatter
 from leakgauge.report.tradeoff_page import render_tradeoff, write_tradeoff
+from leakgauge.report.tradeoff_table import tradeoff_table
 from leakgauge.report.tradeoff_words import remarks
 from leakgauge.tradeoff.plan import TradeoffPlan
-from leakgauge.tradeoff.result import Tradeoff
+from leakgauge.tradeoff.result import Cell, Tradeoff
 
 SCRIPT = """
   const points = [...root.querySelectorAll("svg.scatter circle")].filter(one => one.getBoundingClientRect().width > 3);
@@ -33,6 +37,23 @@ def example() -> Tradeoff:
         mixed,
         row("gaussian_noise:std=9", None, 0),
     )
+
+
+def test_on_a_console_of_80_columns_nothing_of_the_default_plan_is_cut() -> None:
+    conditions = [one for size in (1, 4, 16) for one in TradeoffPlan(batch_sizes=(size,)).conditions()]
+    rows = [replace(one, cells={place: unsure(cell(3)) for place in conditions}) for one in example().rows]
+    screen = Console(width=80, file=io.StringIO(), force_terminal=False)
+    screen.print(tradeoff_table(replace(example(), rows=tuple(rows), conditions=tuple(conditions))))
+    text: str = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert text.count("batch 4") == text.count("batch 16") == 3
+    assert text.count("? 3/8") == len(conditions) * len(rows)
+    assert "Clipping (max_norm 1) + Gaussian noise (std 0.1)\n" in text
+
+
+def unsure(found: Cell) -> Cell:
+    return replace(found, verdict=Verdict.INCONCLUSIVE)
 
 
 @needs_browser

@@ -32,9 +32,9 @@ def tradeoff(
     from leakgauge.audit.executors import executor_for
     from leakgauge.audit.store import check_reachable
     from leakgauge.config import from_mapping, load_config
-    from leakgauge.report.console import tradeoff_table
     from leakgauge.report.progress import stages
     from leakgauge.report.tradeoff_page import write_tradeoff
+    from leakgauge.report.tradeoff_table import tradeoff_table
     from leakgauge.report.tradeoff_words import remarks, sentence
     from leakgauge.tradeoff import TradeoffPlan
     from leakgauge.tradeoff import tradeoff as run

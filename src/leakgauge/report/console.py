@@ -1,4 +1,4 @@
-"""Results on a console: the tables of an audit, of restored labels and of a trade-off."""
+"""Results on a console: the tables of an audit and of restored labels."""
 
 from __future__ import annotations
 
@@ -11,21 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from leakgauge.audit.record import Record
-from leakgauge.audit.result import AuditResult, Finding, Measurement
-from leakgauge.bounds import Bound
+from leakgauge.audit.result import AuditResult, Finding
 from leakgauge.catalogue import label_metrics
-from leakgauge.metrics import Identification, Metric, Summary
-from leakgauge.report.audit_table import DIGITS, audit_table, not_measured
+from leakgauge.metrics import Metric
+from leakgauge.report.audit_table import audit_table
 from leakgauge.report.charts import MOST_CLASSES, choose_classes, label_share, round_name
 from leakgauge.report.rows import RowTable, row_tables
 from leakgauge.report.words import (
-    NOT_MEASURED,
     assumptions,
-    humanise,
-    percent,
-    show_hits,
 )
-from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
 
 
 def audit_tables(result: AuditResult) -> RenderableType:
@@ -71,31 +65,6 @@ def _tables_of_round(result: AuditResult, number: int) -> Iterable[RenderableTyp
     yield Text(assumptions(found[0][1].ledger), "dim")
 
 
-def tradeoff_table(result: Tradeoff) -> Table:
-    """Rows are defences; a cell of leakage shows how many were identified and how well, above the null of both."""
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 1, 0), caption_justify="left")
-    grid.add_column("defence", overflow="fold", min_width=14)
-    grid.add_column("accuracy", justify="right", min_width=8)
-    grid.add_column("time", justify="right", min_width=5)
-    for condition in result.conditions:
-        attacker = condition.threat_model.replace("_", "\n")
-        grid.add_column(f"{attacker}\nbatch {condition.batch_size}", justify="right", min_width=8)
-    best = cheapest(result) if result.complete else None
-    for row in result.rows:
-        grid.add_row(
-            Text(humanise(row.defence), "bold green" if best is not None and row is best else ""),
-            _accuracy(row),
-            Text("–" if math.isinf(row.overhead) else f"×{row.overhead:.2f}"),
-            *(_leakage(row.cells.get(condition), row.bounds.get(condition)) for condition in result.conditions),
-        )
-    grid.caption = Text(
-        "accuracy with its 95 % interval; time per step against undefended steps; identified, likeness, both nulls; "
-        "≤ the most that any attacker could identify in one round, where there is a bound",
-        "dim",
-    )
-    return grid
-
-
 def _counts(truth: tuple[int, ...] | None, restored: dict[str, tuple[int, ...]]) -> Iterable[RenderableType]:
     columns = {**({} if truth is None else {"true": truth}), **restored}
     classes = len(next(iter(columns.values())))
@@ -137,33 +106,3 @@ def _round_score(metric: Metric, record: Record, null: Record | None) -> Text:
     if null is not None:
         text.append(f"\nnull {label_share(metric, mean(null.scores.get(name, ())), count)}", "dim")
     return text
-
-
-def _accuracy(row: TradeoffRow) -> Text:
-    if row.accuracy is None:
-        diverged = row.utility is not None and row.utility.diverged
-        return Text("diverged", "dim") if diverged else not_measured()
-    return Text(f"{100 * row.accuracy.mean:.1f} %\n").append(percent(row.accuracy.low, row.accuracy.high), "dim")
-
-
-def _leakage(cell: Cell | None, bound: Bound | None = None) -> Text:
-    found = {} if cell is None else cell.measurements
-    graded = next((name for name, measurement in found.items() if not measurement.metric.binary), "")
-    identified, likeness = (found.get(name) for name in (Identification.name, graded))
-    shown = [measurement for measurement in (identified, likeness) if measurement is not None]
-    if not any(measurement.measured for measurement in shown):
-        return not_measured()
-    text = Text("\n".join(_mean(measurement, measurement.attack) for measurement in shown))
-    for measurement in shown:
-        if measurement.measured and measurement.null.count:
-            text.append(f"\n{_mean(measurement, measurement.null)}", "dim")
-    if bound is not None and bound.at_most is not None:
-        text.append(f"\n≤ {100 * bound.at_most:.3g} %", "bold")
-    return text
-
-
-def _mean(measurement: Measurement, summary: Summary) -> str:
-    if not summary.count:
-        return NOT_MEASURED
-    metric = measurement.metric
-    return show_hits(summary).replace(" of ", "/") if metric.binary else metric.show(summary.mean, digits=DIGITS)

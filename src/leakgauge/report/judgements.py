@@ -200,7 +200,7 @@ def _rate(row: Finding) -> float:
 
 def show_percent(share: float) -> str:
     """
-    >>> show_percent(0.0924), show_percent(0.999)
-    ('9.2 %', '99.9 %')
+    >>> show_percent(0.09236), show_percent(0.9999)
+    ('9.24 %', '100 %')
     """
-    return f"{100 * share:.2g} %" if share < 0.995 else f"{min(100 * share, 100):.3g} %"
+    return f"{100 * share:.3g} %"
