@@ -8,10 +8,11 @@ whose exponent Hill [1975] estimates from the least of them; it is taken at its 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
-from scipy import stats
+from scipy import fft, stats
 from torch import Tensor
 
 from leakgauge.space import Continuous, ImageSpace, InputSpace, TableSpace
@@ -23,12 +24,16 @@ _LEAST = 1e-30
 _TAIL, _FEWEST = 0.1, 8
 """The share of the strangers that the exponent is estimated from, and how many of them at the least."""
 _CONFIDENCE = 0.05
+_NEAR = 0.02
+"""The share of all that a candidate is near to."""
 _LARGEST = 1e4
 """Of an entry of a candidate: what has diverged must not overflow."""
-_CHUNK = 1 << 23
+_CHUNK = 1 << 22
 """Numbers that are brought to float64 at once."""
-_PAIRS = 1000
-"""Strangers that are compared with one another at the most."""
+_NARROWEST, _FACTOR, _WIDEST = 0.8, 1.35, 0.4
+"""Of a blur, as the standard deviation of a Gaussian: in pixels, from one to the next, and in heights."""
+_DAMPED = 0.01
+"""Waves that a blur leaves less of are left out."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ def weigh_evidence(
 
     ``strangers`` are m for all originals, or n x m, m for each; without any there is no evidence. ``paired`` candidates
     speak for the original of their row alone. Images are compared by their squared error and by their correlation,
-    which sees through lost contrast, and as well in the mirror; the same holds for strangers.
+    which sees through lost contrast, as they are and in the mirror, sharp and blurred; so are strangers.
 
     >>> images = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> found = weigh_evidence(images[:1], images[:2], images[2:], ImageSpace(1, 4, 4))
@@ -57,55 +62,58 @@ def weigh_evidence(
     count, per_victim = len(originals), strangers.ndim > originals.ndim
     if strangers.shape[int(per_victim)] == 0:
         return Evidence((), ())
-    if not bool(usable.any()):
-        return Evidence((1.0,) * count, (-1,) * count)
-    parts = []
-    if paired:
-        for row in range(count):
-            one = slice(row, row + bool(usable[row]))
-            parts.append(
-                _weigh(candidates[one], originals[row][None], strangers[row] if per_victim else strangers, space)
-            )
-        return Evidence(
-            tuple(p for (p,), _ in parts), tuple(row if at >= 0 else -1 for row, (_, (at,)) in enumerate(parts))
-        )
     places = usable.nonzero().flatten()
-    if per_victim:
-        parts = [_weigh(candidates[places], originals[row][None], strangers[row], space) for row in range(count)]
-    else:
-        parts = [_weigh(candidates[places], originals, strangers, space)]
-    nearest = [int(places[at]) for _, found in parts for at in found]
-    return Evidence(tuple(p for one, _ in parts for p in one), tuple(nearest))
+    if not paired and not per_victim:
+        p, nearest = _weigh(candidates[places], originals, strangers, space)
+        return Evidence(tuple(p), tuple(_place(places, at) for at in nearest))
+    found = Evidence((), ())
+    for row in range(count):
+        own = places[places == row] if paired else places
+        crowd = strangers[row] if per_victim else strangers
+        p, nearest = _weigh(candidates[own], originals[row][None], crowd, space)
+        found = Evidence((*found.p, *p), (*found.nearest, _place(own, nearest[0])))
+    return found
+
+
+def _place(places: Tensor, at: int) -> int:
+    return int(places[at]) if at >= 0 else -1
 
 
 def _weigh(
     candidates: Tensor, originals: Tensor, strangers: Tensor, space: InputSpace
 ) -> tuple[list[float], list[int]]:
-    """The p-value of each original, and its nearest candidate by the statistic that says more."""
+    """The p-value of each original, and its nearest candidate by the statistic that says most."""
+    least, nearest = [1.0] * len(originals), [-1] * len(originals)
     if len(candidates) == 0:
-        return [1.0] * len(originals), [-1] * len(originals)
-    own, others = _distances(originals, candidates, space), _distances(strangers, candidates, space)
-    least, nearest = [1.0] * len(originals), [0] * len(originals)
-    for statistic, (of_originals, of_strangers) in enumerate(zip(own, others, strict=True)):
-        crowd = of_strangers.min(dim=1).values.sort().values
-        distance, at = of_originals.min(dim=1)
+        return least, nearest
+    statistics = _distances((originals, strangers), candidates, space)
+    for distances in statistics:
+        # In units of what is near to a candidate: a flat one, which is near to many, speaks no louder than a sharp one.
+        units = distances.quantile(_NEAR, dim=0).clamp_min(_RESOLUTION)
+        of_all, at = torch.where(distances < _RESOLUTION, 0.0, distances / units).min(dim=1)
+        crowd = of_all[len(originals) :].sort().values
         exponent = tail_exponent(crowd)
         if isinstance(space, TableSpace):
             exponent = min(exponent, _continuous(strangers, space) / 2)
-        for row, value in enumerate(distance.tolist()):
-            p = rank_or_margin(value, crowd, exponent)
-            if p < least[row] or statistic == 0:
-                least[row], nearest[row] = p, int(at[row])
-    return [min(1.0, max(_LEAST, p * len(own))) for p in least], nearest
+        for row, distance in enumerate(of_all[: len(originals)].tolist()):
+            p = len(statistics) * rank_or_margin(distance, crowd, exponent)
+            if p < least[row] or nearest[row] < 0:
+                least[row], nearest[row] = min(1.0, max(_LEAST, p)), int(at[row])
+    return least, nearest
+
+
+def least_by_rank(space: InputSpace, strangers: int) -> float:
+    """The p-value of an original that is nearer than all strangers, before its margin counts."""
+    return (2 if isinstance(space, ImageSpace) else 1) / (strangers + 1)
 
 
 def rank_or_margin(distance: float, crowd: Tensor, exponent: float) -> float:
-    """The p-value of a distance among the sorted ones of a crowd."""
-    nearer = int(torch.searchsorted(crowd, distance + _RESOLUTION, right=True))
+    """The p-value of a distance among the sorted ones of a crowd; what ties with a stranger is not nearer."""
+    nearer = int(torch.searchsorted(crowd, distance * (1 + _RESOLUTION), right=True))
     if nearer:
         return (1 + nearer) / (len(crowd) + 1)
-    ratio = 0.0 if distance < _RESOLUTION else distance / float(crowd[0])
-    return (ratio**exponent if exponent > 0 else 1.0) / (len(crowd) + 1)
+    margin = (distance / float(crowd[0])) ** exponent if exponent > 0 else 1.0
+    return margin / (len(crowd) + 1)
 
 
 def tail_exponent(crowd: Tensor) -> float:
@@ -116,44 +124,86 @@ def tail_exponent(crowd: Tensor) -> float:
     >>> tail_exponent(torch.linspace(0, 1, 10001, dtype=torch.float64)[1:].sqrt()) > 1.8  # P(d < t) = t^2
     True
     """
-    distances = crowd.sort().values.unique()
-    lowest = distances[distances > _RESOLUTION][: max(_FEWEST, round(_TAIL * len(crowd)))]
+    distances = crowd.unique()
+    lowest = distances[distances > 0][: max(_FEWEST, round(_TAIL * len(crowd)))]
     if len(lowest) < 3:
         return 0.0
     spacings = float((lowest[-1] / lowest[:-1]).log().sum())
     return float(stats.gamma.ppf(_CONFIDENCE, len(lowest) - 1)) / spacings
 
 
-def _distances(inputs: Tensor, candidates: Tensor, space: InputSpace) -> list[Tensor]:
-    """Of each input (rows) from each candidate (columns), by each statistic, in float64."""
-    images = isinstance(space, ImageSpace)
+def _distances(inputs: tuple[Tensor, ...], candidates: Tensor, space: InputSpace) -> list[Tensor]:
+    """Of all inputs (rows) from each candidate (columns), by each statistic, in float64."""
     given = candidates.double().clamp(-_LARGEST, _LARGEST)
-    views = [space.vectors(view) for view in ((given, given.flip(-1)) if images else (given,))]
-    rows = max(1, _CHUNK // views[0].shape[1])
-    parts = [_compare(space.vectors(chunk.double()), views, space, images) for chunk in inputs.split(rows)]
+    if not isinstance(space, ImageSpace):
+        return [torch.cat([space.distance(some, given) for some in inputs])]
+    blurs = _blurs(given)
+    rows = max(1, _CHUNK // space.parts)
+    parts = [_compare(chunk.double(), given, blurs) for some in inputs for chunk in some.split(rows)]
     return [torch.cat(part) for part in zip(*parts, strict=True)]
 
 
-def _compare(vectors: Tensor, views: list[Tensor], space: InputSpace, images: bool) -> list[Tensor]:
-    if not images:
-        lengths = torch.cdist(vectors, views[0], compute_mode="donot_use_mm_for_euclid_dist")
-        return [lengths.square() / space.parts]
+@dataclass(frozen=True)
+class _Blur:
+    """One width of a Gaussian: what it leaves of each wave, h w, and the waves of the candidates and of their mirror
+    images times that, 2k of them."""
+
+    remains: Tensor
+    candidates: Tensor
+
+    def products(self, waves: Tensor) -> Tensor:
+        """Of each image, blurred, with each candidate or its mirror image, whichever is larger."""
+        height, width = self.remains.shape
+        both = waves[..., :height, :width].flatten(1) @ self.candidates.mT
+        return torch.maximum(*both.chunk(2, dim=1))
+
+    def squares(self, waves: Tensor) -> Tensor:
+        height, width = self.remains.shape
+        return (waves[..., :height, :width] * self.remains).flatten(1).square().sum(dim=1)
+
+
+def _waves(images: Tensor) -> Tensor:
+    """Their cosine transform, which keeps inner products; a blur that reflects at the border scales its entries."""
+    return torch.from_numpy(fft.dctn(images.numpy(), axes=(-2, -1), norm="ortho"))
+
+
+def _blurs(candidates: Tensor) -> list[_Blur]:
+    waves, (height, width) = _waves(candidates), candidates.shape[-2:]
+    mirrored = waves * torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(width)[:width]
+    both = torch.cat([waves, mirrored])
+    blurs, deviation = [_Blur(torch.ones(height, width, dtype=torch.float64), both.flatten(1))], _NARROWEST
+    while deviation <= _WIDEST * min(height, width):
+        rows, columns = (
+            torch.exp(-0.5 * (math.pi * deviation / side * torch.arange(side, dtype=torch.float64)) ** 2)
+            for side in (height, width)
+        )
+        rows, columns = rows[rows > _DAMPED], columns[columns > _DAMPED]
+        remains = rows[:, None] * columns
+        blurs.append(_Blur(remains, (both[..., : len(rows), : len(columns)] * remains).flatten(1)))
+        deviation *= _FACTOR
+    return blurs
+
+
+def _compare(images: Tensor, candidates: Tensor, blurs: list[_Blur]) -> tuple[Tensor, Tensor]:
+    """The squared error, and 1 - correlation, with the blur that makes it least."""
     # In float64 what cancels in |a|^2 + |b|^2 - 2ab lies far below the resolution.
-    given, size = views[0], vectors.shape[1]
-    products = torch.stack([vectors @ view.mT for view in views]).amax(dim=0)
-    squares = vectors.square().sum(dim=1)[:, None] + given.square().sum(dim=1)
-    means = vectors.mean(dim=1)[:, None], given.mean(dim=1)[None]
-    spread = _spread(vectors)[:, None] * _spread(given)[None]
-    correlation = (products - size * means[0] * means[1]) / (size * spread)
-    # An image without contrast correlates with none.
-    unlike = torch.where(spread > 0, 1 - correlation, 1.0)
-    return [((squares - 2 * products) / size).clamp_min(0), unlike.clamp(0, 2)]
+    waves, size = _waves(images), images[0].numel()
+    given = candidates.flatten(1)
+    lengths, centre, contrast = given.square().mean(dim=1), given.mean(dim=1), _root(given.var(dim=1, correction=0))
+    means = images.flatten(1).mean(dim=1)
+    errors, unlike = [], []
+    for blur in blurs:
+        squares, products = blur.squares(waves) / size, blur.products(waves) / size
+        errors.append(squares[:, None] + lengths - 2 * products)
+        spread = _root(squares - means.square())[:, None] * contrast
+        # An image without contrast correlates with none.
+        unlike.append(torch.where(spread > 0, 1 - (products - means[:, None] * centre) / spread, 1.0))
+    return torch.stack(errors).amin(dim=0).clamp_min(0), torch.stack(unlike).amin(dim=0).clamp(0, 2)
 
 
-def _spread(vectors: Tensor) -> Tensor:
-    """The standard deviation of the entries, 0 where there is next to none."""
-    spread = vectors.std(dim=1, correction=0)
-    return torch.where(spread > 1e-4, spread, 0.0)
+def _root(variance: Tensor) -> Tensor:
+    """The standard deviation, 0 where there is next to none."""
+    return torch.where(variance > 1e-8, variance.clamp_min(0).sqrt(), 0.0)
 
 
 def _continuous(rows: Tensor, space: TableSpace) -> int:
