@@ -10,17 +10,20 @@ import torch
 from torch import Generator, Tensor
 
 from leakgauge.attacks.analytic.linear_layer import (
+    NO_GRADIENTS,
     facing_layers,
     not_applicable,
     one_gradient,
     recover_input,
     restored_labels,
+    without_decay,
 )
 from leakgauge.attacks.analytic.structure import Link, Site, links, preimage, sites, slope
 from leakgauge.attacks.base import Attack, LabelAttack, finite_update
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import InvalidCase, UnsupportedModel
 from leakgauge.progress import Progress, silent
+from leakgauge.protocol.clients import sums_gradients
 from leakgauge.protocol.learner import LossFunction
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.types import Outcome, Reconstruction
@@ -121,7 +124,10 @@ class FullyConnected(Attack):
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
         del progress
+        observation = without_decay(observation)
         finite_update(observation)
+        if not sums_gradients(observation.local_update):
+            return not_applicable(NO_GRADIENTS)
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         facing = sorted(facing_layers(observation), key=lambda layer: not layer.biased)
         if not facing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -13,9 +13,10 @@ from leakgauge.attacks.base import Attack, LabelAttack, finite_update
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import LeakGaugeError
 from leakgauge.progress import Progress, silent
-from leakgauge.protocol.clients import algorithm
+from leakgauge.protocol.clients import algorithm, gain, local_steps, sums_gradients
 from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation, known
+from leakgauge.protocol.optimisers import LocalSGD
 from leakgauge.types import Outcome, Reconstruction
 
 
@@ -34,7 +35,10 @@ class LinearLayer(Attack):
         self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
     ) -> Reconstruction:
         del progress
+        observation = without_decay(observation)
         update = finite_update(observation)
+        if not sums_gradients(observation.local_update):
+            return not_applicable(NO_GRADIENTS)
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         layer = next((layer for layer in facing_layers(observation) if layer.biased), None)
         if layer is None:
@@ -48,6 +52,22 @@ class LinearLayer(Attack):
         return Reconstruction(
             layer.model_input(features, observation), labels, Outcome.SOLVED, facts={"layer": layer.name}
         )
+
+
+NO_GRADIENTS = "the client's optimiser sends no multiple of a gradient; use gradient matching, such as best"
+
+
+def without_decay(observation: UpdateObservation) -> UpdateObservation:
+    """One step of SGD as its gradient: what weight decay added is known, and taken off."""
+    client, count = observation.local_update, observation.num_examples
+    if not isinstance(client, FedAvg) or not isinstance(client.optimiser, LocalSGD) or count is None:
+        return observation
+    decay, scale = client.optimiser.weight_decay, gain(client, count)
+    if not decay or not scale or local_steps(client, count) != 1:
+        return observation
+    weights = observation.state.params
+    gradient = {name: step / scale - decay * weights[name] for name, step in observation.update.params.items()}
+    return replace(observation, local_update=FedSGD(), update=replace(observation.update, params=gradient))
 
 
 def recover_input(weight_update: Tensor, output_update: Tensor) -> Tensor | None:

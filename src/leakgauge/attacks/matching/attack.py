@@ -11,6 +11,7 @@ from torch import Generator
 from leakgauge.attacks.base import LabelAttack, SteppedAttack, finite_update
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.labels.best import BestLabels
+from leakgauge.attacks.matching.adam_step import is_one_adam_step, read_gradient
 from leakgauge.attacks.matching.differentiation import Automatic, Differentiation
 from leakgauge.attacks.matching.loss import FreeLabels, Unknowns
 from leakgauge.attacks.matching.objectives import Cosine, Objective
@@ -83,12 +84,14 @@ class GradientMatching(SteppedAttack, OwnBudget):
 
     def problem(self, observation: UpdateObservation, *, generator: Generator) -> MatchingProblem:
         """What is to be explained, with the labels known or restored, or as probabilities if they are to be found."""
-        observed = finite_update(observation)
+        finite_update(observation)
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         labels = observation.labels
         if labels is None and isinstance(self.labels, FreeLabels):
             classes = observation.learner.num_classes(observation.state, observation.probe)
-            labels = torch.full((num_examples, classes), 1 / classes).to(next(iter(observed.values())))
+            labels = torch.full((num_examples, classes), 1 / classes).to(
+                observation.state.device, observation.state.dtype
+            )
         elif labels is None:
             rule: LabelAttack = known(self.labels, "labels", needed_by=self)  # type: ignore[assignment]
             labels = rule.restore(observation, generator=generator)
@@ -97,12 +100,15 @@ class GradientMatching(SteppedAttack, OwnBudget):
                     f"{rule!r} restored {len(labels)} labels for {num_examples} examples; "
                     "use a rule for labels that gives each example one."
                 )
+        objective = self.objective
+        if is_one_adam_step(observation):
+            observation, objective = read_gradient(observation)
         return MatchingProblem(
             learner=observation.learner,
             state=observation.state,
             local_update=known(observation.local_update, "local_update", needed_by=self),
-            observed=observed,
-            objective=self.objective,
+            observed=observation.update.params,
+            objective=objective,
             labels=labels,
         )
 
@@ -111,6 +117,7 @@ def _comparable(one: MatchingProblem, two: MatchingProblem) -> bool:
     return (
         one.state is two.state
         and one.local_update == two.local_update
+        and one.objective == two.objective
         and one.labels.shape == two.labels.shape
         and one.labels.dtype == two.labels.dtype
     )
