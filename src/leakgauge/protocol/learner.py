@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from leakgauge.errors import InvalidCase, UnsupportedModel
 from leakgauge.protocol.bare_modules import bare_module
 from leakgauge.protocol.losses import Loss, LossFunction, Targets, as_loss, describe_output, targets_of
-from leakgauge.protocol.second_derivatives import composed
+from leakgauge.protocol.second_derivatives import composed, uncheckpointed
 from leakgauge.types import Batch, BatchStatistics, ModelState, ParamTree
 
 Mode = Literal["train", "eval"]
@@ -82,7 +82,8 @@ class Learner:
             # A user's own layer may write to its buffers; it gets copies, so that the state stays as it was sent.
             buffers = {name: buffer.clone() for name, buffer in buffers.items()}
         dropping = self.dropout or self.mode == "eval"
-        with nullcontext() if dropping else _NothingDropped(), composed() if self.composed else nullcontext():
+        twice = composed() if self.composed else nullcontext()
+        with nullcontext() if dropping else _NothingDropped(), twice, uncheckpointed():
             return functional_call(self.module, {**params, **buffers}, (inputs,))
 
     def objective(self, params: ParamTree, buffers: ParamTree, batch: Batch) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.backends import cuda, cudnn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 
 _KERNELS = (
     (cuda.flash_sdp_enabled, cuda.enable_flash_sdp),
@@ -46,6 +47,33 @@ def composed() -> Iterator[None]:
 def uncompiled() -> Any:
     """While the block runs, torch.compile leaves what it would compile as it is written."""
     return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+@contextmanager
+def uncheckpointed() -> Iterator[None]:
+    """While the block runs, checkpointed blocks keep what they compute.
+
+    They would compute it again in the backward pass, where the model no longer holds the parameters it was called with.
+    """
+    held = checkpoint.CheckpointFunction, checkpoint._checkpoint_without_reentrant_generator
+    try:
+        checkpoint.CheckpointFunction = _Plain  # type: ignore[misc, assignment]
+        checkpoint._checkpoint_without_reentrant_generator = _nothing_noted
+        yield
+    finally:
+        checkpoint.CheckpointFunction, checkpoint._checkpoint_without_reentrant_generator = held  # type: ignore[misc]
+
+
+class _Plain:
+    @staticmethod
+    def apply(function: Callable[..., Any], preserve: object, *args: Any) -> Any:
+        del preserve
+        return function(*args)
+
+
+def _nothing_noted(*args: object, **kwargs: object) -> Iterator[None]:
+    del args, kwargs
+    yield
 
 
 def _hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:  # noqa: ARG001

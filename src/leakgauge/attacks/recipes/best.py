@@ -14,7 +14,7 @@ from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import Automatic, FrozenDifference
 from leakgauge.attacks.matching.engine import trace
-from leakgauge.attacks.matching.engine.layers import Added, MaxPool, Rectifier
+from leakgauge.attacks.matching.engine.layers import Added
 from leakgauge.attacks.matching.objectives import Cosine
 from leakgauge.attacks.matching.optimisers import LBFGS, Adam, CosineDecay, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Pixels
@@ -112,7 +112,7 @@ def family_of(observation: UpdateObservation) -> Family:
     except UnsupportedModel:
         return "switching"
     layers = [step.layer for step in network.steps]
-    if not any(isinstance(layer, Rectifier | MaxPool) for layer in layers):
+    if not any(layer.switches for layer in layers):
         return "smooth"
     return "residual" if any(isinstance(layer, Added) for layer in layers) else "switching"
 

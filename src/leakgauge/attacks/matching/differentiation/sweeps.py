@@ -91,7 +91,7 @@ class Tangent(SweepRoute):
             return super().rowwise(problem, images, chunk=1)
         sweeps = _sweeps(problem, images)
         with torch.no_grad():
-            sweeps.network_at(problem.state.params)  # folded now, outside what the rows run under
+            sweeps.network_at(problem.state.params, images)  # folded now, outside what the rows run under
 
         def row(problem: MatchingProblem, images: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
             found = Matcher(problem, sweeps)(images, labels)
@@ -113,16 +113,18 @@ def _close(one: ParamTree, two: ParamTree) -> bool:
 
 @dataclass
 class _Sweeps(Linearised):
-    """The gradient by sweeps through a traced network."""
+    """The gradient by sweeps through a traced network, traced anew for a batch of another shape."""
 
     network: Network
     learner: Learner
     state: ModelState
+    shape: torch.Size
+    fold: bool
     _bound: tuple[ParamTree, NetworkGradient] | None = None
 
     def at(self, params: ParamTree, batch: Batch, wanted: Wanted) -> tuple[dict[str, Tensor], Pull]:
         with torch.no_grad():
-            network = self.network_at(params)
+            network = self.network_at(params, batch.inputs)
             gradient, kept = network.gradient(batch.inputs, batch.labels)
 
         def pull(direction: dict[str, Tensor]) -> Pulled:
@@ -132,8 +134,11 @@ class _Sweeps(Linearised):
 
         return self.complete(gradient, params), pull
 
-    def network_at(self, params: ParamTree) -> NetworkGradient:
+    def network_at(self, params: ParamTree, images: Tensor) -> NetworkGradient:
         """The network at these parameters; folding is done once as long as they stay."""
+        if images.shape != self.shape:
+            self.network, self.shape = trace(self.learner, self.state, images, fold=self.fold), images.shape
+            self._bound = None
         if self._bound is None or self._bound[0] is not params:
             tensors = {**self.state.buffers, **params}
             self._bound = params, NetworkGradient.at(self.network, tensors, self.learner.loss)
@@ -149,8 +154,9 @@ class _Sweeps(Linearised):
 
 
 def _sweeps(problem: MatchingProblem, images: Tensor) -> _Sweeps:
-    network = trace(problem.learner, problem.state, images, fold=isinstance(problem.client(), FedSGD))
-    return _Sweeps(network, problem.learner, problem.state)
+    fold = isinstance(problem.client(), FedSGD)
+    network = trace(problem.learner, problem.state, images, fold=fold)
+    return _Sweeps(network, problem.learner, problem.state, images.shape, fold)
 
 
 @dataclass(frozen=True)
@@ -186,7 +192,7 @@ class _Differences(Linearised):
         if self.exact or wanted.labels:
             return self.sweeps.at(params, batch, wanted)
         with torch.no_grad():
-            network = self.sweeps.network_at(params)
+            network = self.sweeps.network_at(params, batch.inputs)
             gradient, kept = network.gradient(batch.inputs, batch.labels, of_images=True)
         # Copied only where the derivative in the parameters is wanted: the caller may write over the gradient.
         base = tree.map_tensors(torch.clone, gradient) if wanted.params else None

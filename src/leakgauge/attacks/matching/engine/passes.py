@@ -10,7 +10,7 @@ about 5/3.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,10 +19,12 @@ from torch import Tensor
 from torch.func import grad, vjp
 
 from leakgauge.attacks.matching.engine.layers import Asked, Gradients, LayerPoint, Maybe, Motion, add_maybe
-from leakgauge.attacks.matching.engine.trace import Network
+from leakgauge.attacks.matching.engine.network import Network
 from leakgauge.protocol.losses import LossFunction
 
 T = TypeVar("T")
+Scores = tuple[Tensor, ...]
+"""The tensors a model returns; mostly one, the logits."""
 
 
 class Pulled(NamedTuple):
@@ -41,7 +43,7 @@ class Remembered:
     labels: Tensor
     memories: list[Any]
     cotangents: list[Maybe]
-    logits: Tensor
+    scores: Scores
     image_gradient: Maybe
 
 
@@ -57,22 +59,23 @@ class NetworkGradient:
     @classmethod
     def at(cls, network: Network, tensors: Mapping[str, Tensor], loss: LossFunction) -> NetworkGradient:
         """Take the network at these parameters and buffers; their storage is shared, not copied."""
+        tensors = network.with_constants(tensors)
         return cls(network, tensors, loss, [step.layer.weights(tensors) for step in network.steps])
 
     def gradient(self, images: Tensor, labels: Tensor, *, of_images: bool = False) -> tuple[Gradients, Remembered]:
         memories: list[Any] = [None] * len(self.network.steps)
-        logits = self._values(self.weights, images, memories, None)
+        scores = self._values(self.weights, images, memories, None)
         gradients: Gradients = {}
-        seed = _loss_gradient(self.loss, logits, labels)
-        cotangents, image_gradient = self._cotangents(self.weights, memories, seed, gradients, of_images)
-        return gradients, Remembered(images, labels, memories, cotangents, logits, image_gradient)
+        seeds = _slopes(self._loss, scores, labels)
+        cotangents, image_gradient = self._cotangents(self.weights, memories, seeds, gradients, of_images)
+        return gradients, Remembered(images, labels, memories, cotangents, scores, image_gradient)
 
     def pull(
         self, kept: Remembered, direction: Gradients, *, of_params: bool = False, of_labels: bool = False
     ) -> Pulled:
         """The exact derivative of <g, direction>; uses up ``direction`` and what was remembered."""
         steps, readers = self.network.steps, self.network.readers()
-        along = [step.layer.direction(weights, direction) for step, weights in zip(steps, self.weights)]
+        along = self._directions(direction)
         tangents: dict[int, Maybe] = {0: None}
         tangent_memories: list[Any] = []
         for index, step in enumerate(steps):
@@ -80,11 +83,15 @@ class NetworkGradient:
             at = LayerPoint(self.weights[index], kept.memories[index])
             tangents[step.output], memory = step.layer.tangent(at, along[index], inputs)
             tangent_memories.append(memory)
-        moved = tangents[self.network.output]
-        moved = torch.zeros_like(kept.logits) if moved is None else moved
-        seed = _loss_curvature(self.loss, kept.logits, kept.labels, moved)
+        moved = tuple(
+            torch.zeros_like(score) if (tangent := tangents.get(slot)) is None else tangent
+            for slot, score in zip(self.network.outputs, kept.scores)
+        )
         gradients: Gradients | None = {} if of_params else None
-        curved: dict[int, Maybe] = {self.network.output: seed}
+        curved: dict[int, Maybe] = {}
+        for slot, seed in zip(self.network.outputs, _curvatures(self._loss, kept.scores, kept.labels, moved)):
+            curved[slot] = add_maybe(curved.get(slot), seed)
+        moving = self.network.seen | self.network.learnt if of_params else self.network.seen
         for index in reversed(range(len(steps))):
             step = steps[index]
             found = step.layer.curvature(
@@ -92,7 +99,7 @@ class NetworkGradient:
                 Motion(along[index], tangent_memories[index]),
                 kept.cotangents[index],
                 curved.pop(step.output, None),
-                Asked([True] * len(step.inputs), gradients),
+                Asked([slot in moving for slot in step.inputs], gradients),
             )
             kept.memories[index] = kept.cotangents[index] = along[index] = tangent_memories[index] = None
             for slot, cotangent in zip(step.inputs, found):
@@ -101,34 +108,44 @@ class NetworkGradient:
         return Pulled(
             torch.zeros_like(kept.images) if images is None else images,
             gradients,
-            _label_tangent(self.loss, kept.logits, kept.labels, moved) if of_labels else None,
+            _label_tangent(self._loss, kept.scores, kept.labels, moved) if of_labels else None,
         )
 
     def difference(
         self, kept: Remembered, direction: Gradients, step: float, base: Gradients | None = None
     ) -> tuple[Pulled, float]:
-        """The one-sided frozen difference over ``step``, and how far the logits moved; uses up ``direction``.
+        """The one-sided frozen difference over ``step``, and how far the scores moved; uses up ``direction``.
 
         With ``base``, the gradient at the unmoved parameters, the derivative in the parameters is taken too.
         """
         steps = self.network.steps
-        weights = [
-            one.layer.move(own, one.layer.direction(own, direction), step) for one, own in zip(steps, self.weights)
-        ]
+        along = self._directions(direction)
+        weights = [one.layer.move(own, move, step) for one, own, move in zip(steps, self.weights, along)]
         memories = list(kept.memories)
-        logits = self._values(weights, kept.images, memories, kept.memories)
+        scores = self._values(weights, kept.images, memories, kept.memories)
         gradients: Gradients | None = None if base is None else {}
-        seed = _loss_gradient(self.loss, logits, kept.labels)
-        _, ahead = self._cotangents(weights, memories, seed, gradients, of_images=True)
+        seeds = _slopes(self._loss, scores, kept.labels)
+        _, ahead = self._cotangents(weights, memories, seeds, gradients, of_images=True)
         assert ahead is not None
         assert kept.image_gradient is not None
         params = None
         if base is not None and gradients is not None:
             params = {name: (gradients[name] - base[name]) / step for name in gradients}
-        moved = float((logits - kept.logits).abs().max())
+        moved = max(float((one - two).abs().max()) for one, two in zip(scores, kept.scores))
         return Pulled((ahead - kept.image_gradient).div_(step), params, None), moved
 
-    def _values(self, weights: list[Any], images: Tensor, memories: list[Any], frozen: list[Any] | None) -> Tensor:
+    def _loss(self, scores: Scores, labels: Tensor) -> Tensor:
+        return self.loss(self.network.assemble(scores, self.tensors), labels)
+
+    def _directions(self, direction: Gradients) -> list[Any]:
+        """Of each layer's weights; a parameter that several layers use is copied, as each may use up its own."""
+        shared = [name for name in self.network.shared if name in direction]
+        return [
+            step.layer.direction(weights, {**direction, **{name: direction[name].clone() for name in shared}})
+            for step, weights in zip(self.network.steps, self.weights)
+        ]
+
+    def _values(self, weights: list[Any], images: Tensor, memories: list[Any], frozen: list[Any] | None) -> Scores:
         readers = self.network.readers()
         values = {0: images}
         for index, step in enumerate(self.network.steps):
@@ -136,29 +153,32 @@ class NetworkGradient:
             switches = None if frozen is None else frozen[index]
             values[step.output], memories[index] = step.layer.value(weights[index], inputs, switches)
             del inputs
-        return values[self.network.output]
+        return tuple(values[slot] for slot in self.network.outputs)
 
     def _take(self, held: dict[int, T], slots: tuple[int, ...], readers: Counter[int]) -> list[T]:
         """What a step reads, let go of where it is the last to read it."""
         found = [held[slot] for slot in slots]
         for slot in slots:
             readers[slot] -= 1
-            if readers[slot] == 0 and slot != self.network.output:
+            if readers[slot] == 0 and slot not in self.network.outputs:
                 held.pop(slot, None)
         return found
 
     def _cotangents(
-        self, weights: list[Any], memories: list[Any], seed: Tensor, gradients: Gradients | None, of_images: bool
+        self, weights: list[Any], memories: list[Any], seeds: Scores, gradients: Gradients | None, of_images: bool
     ) -> tuple[list[Maybe], Maybe]:
         steps = self.network.steps
         kept: list[Maybe] = [None] * len(steps)
-        cotangents: dict[int, Maybe] = {self.network.output: seed}
+        cotangents: dict[int, Maybe] = {}
+        for slot, seed in zip(self.network.outputs, seeds):
+            cotangents[slot] = add_maybe(cotangents.get(slot), seed)
+        wanted = self.network.seen | self.network.learnt if of_images else self.network.learnt
         for index in reversed(range(len(steps))):
             step = steps[index]
             gy = cotangents.pop(step.output, None)
             if gy is None:
                 continue  # nothing of the loss depends on this step
-            asked = Asked([slot != 0 or of_images for slot in step.inputs], gradients)
+            asked = Asked([slot in wanted for slot in step.inputs], gradients)
             found = step.layer.cotangent(LayerPoint(weights[index], memories[index]), gy, asked)
             if step.layer.needs_cotangent:
                 kept[index] = gy
@@ -167,15 +187,23 @@ class NetworkGradient:
         return kept, cotangents.get(0)
 
 
-def _loss_gradient(loss: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
-    return grad(lambda scores: loss(scores, labels))(logits)
+_Loss = Callable[[Scores, Tensor], Tensor]
 
 
-def _loss_curvature(loss: LossFunction, logits: Tensor, labels: Tensor, moved: Tensor) -> Tensor:
-    """The loss's second derivative in the logits, along ``move``."""
-    return vjp(lambda scores: _loss_gradient(loss, scores, labels), logits)[1](moved)[0]
+def _slopes(loss: _Loss, scores: Scores, labels: Tensor) -> Scores:
+    return grad(lambda scores: loss(scores, labels))(scores)
 
 
-def _label_tangent(loss: LossFunction, logits: Tensor, labels: Tensor, moved: Tensor) -> Tensor:
-    """d/d labels of d loss along ``move``."""
-    return grad(lambda targets: (_loss_gradient(loss, logits, targets) * moved).sum())(labels)
+def _curvatures(loss: _Loss, scores: Scores, labels: Tensor, moved: Scores) -> Scores:
+    """The loss's second derivative in the scores, along ``moved``."""
+    return vjp(lambda scores: _slopes(loss, scores, labels), scores)[1](moved)[0]
+
+
+def _label_tangent(loss: _Loss, scores: Scores, labels: Tensor, moved: Scores) -> Tensor:
+    """d/d labels of d loss along ``moved``."""
+
+    def slope(targets: Tensor) -> Tensor:
+        pairs = zip(_slopes(loss, scores, targets), moved)
+        return torch.stack([(one * along).sum() for one, along in pairs]).sum()
+
+    return grad(slope)(labels)

@@ -22,6 +22,7 @@ from leakgauge.attacks.matching.engine.layers.structure import (
     Joined,
     LinearMap,
     MaxPool,
+    Permuted,
     Reshaped,
     Scaled,
     Shifted,

@@ -33,6 +33,7 @@ class Rectifier(Linearly):
     slope: float = 0.0
     overwrite: bool = False
     """Nobody else reads the input, so the output may take its place."""
+    switches: ClassVar[bool] = True
 
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
         x = inputs[0]

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.matching.engine.layers.base import Asked, Gradients, Layer, LayerPoint, Maybe, Memory, Motion
+from leakgauge.attacks.matching.engine.layers.base import (
+    Asked,
+    Gradients,
+    Layer,
+    LayerPoint,
+    Maybe,
+    Memory,
+    Motion,
+    add_maybe,
+    write_gradient,
+)
 from leakgauge.attacks.matching.engine.layers.normalisation import EvalNorm
 
 _aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class KernelDirection:
+    """How an effective kernel and offset move; None where they do not."""
+
+    kernel: Maybe
+    offset: Maybe
 
 
 @dataclass(frozen=True)
@@ -61,6 +79,10 @@ class Affine(Layer):
     def per_output(self, vector: Tensor) -> Tensor:
         """A vector over output channels, shaped to multiply an output."""
 
+    def names(self) -> tuple[str, ...]:
+        norm = () if self.norm is None else self.norm.names()
+        return (self.weight, *(() if self.bias is None else (self.bias,)), *norm)
+
     def weights(self, tensors: Mapping[str, Tensor]) -> KernelWeights:
         kernel, bias = tensors[self.weight], None if self.bias is None else tensors[self.bias]
         if self.norm is None:
@@ -74,38 +96,38 @@ class Affine(Layer):
         scale = None if self.fold_kernel else self.per_output(factor)
         return KernelWeights(folded, offset, scale, kernel, factor, inverse, centred)
 
-    def direction(self, weights: KernelWeights, direction: Gradients) -> KernelWeights:
+    def direction(self, weights: KernelWeights, direction: Gradients) -> KernelDirection:
         kernel = direction.get(self.weight)
         offset = None if self.bias is None else direction.get(self.bias)
         if self.norm is None:
-            return KernelWeights(kernel if kernel is not None else torch.zeros_like(weights.kernel), offset)
+            return KernelDirection(kernel, offset)
         assert weights.factor is not None
         assert weights.original is not None
         assert weights.inverse is not None
         assert weights.centred is not None
         kernel = None if kernel is None else kernel.mul_(_rows(weights.factor, kernel))
-        moved = torch.zeros_like(weights.factor) if offset is None else offset * weights.factor
+        moved = None if offset is None else offset * weights.factor
         gamma = None if self.norm.gamma is None else direction.get(self.norm.gamma)
         if gamma is not None:
             relative = gamma * weights.inverse
             rows = _rows(relative, weights.original)
             kernel = weights.original * rows if kernel is None else _add_product(kernel, weights.original, rows)
-            moved = moved + relative * weights.centred
-        if kernel is None:
-            kernel = torch.zeros_like(weights.original)
+            moved = add_maybe(moved, relative * weights.centred)
         beta = None if self.norm.beta is None else direction.get(self.norm.beta)
-        return KernelWeights(kernel, moved if beta is None else moved + beta)
+        return KernelDirection(kernel, add_maybe(moved, beta))
 
-    def move(self, weights: KernelWeights, direction: KernelWeights, step: float) -> KernelWeights:
+    def move(self, weights: KernelWeights, direction: KernelDirection, step: float) -> KernelWeights:
+        offset = weights.offset
+        if direction.offset is not None:
+            offset = step * direction.offset + (0 if offset is None else offset)
+        if direction.kernel is None:
+            return replace(weights, offset=offset)
         kernel = direction.kernel.mul_(step)
         if weights.scale is None:
             kernel = kernel.add_(weights.kernel)
         else:
             assert weights.factor is not None
             kernel = kernel.addcmul_(weights.kernel, _rows(weights.factor, weights.kernel))
-        offset = weights.offset
-        if direction.offset is not None:
-            offset = step * direction.offset + (0 if offset is None else offset)
         return KernelWeights(kernel, offset)
 
     def value(self, weights: KernelWeights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
@@ -158,25 +180,33 @@ class Affine(Layer):
                 found[self.weight] = kernel.mul_(_rows(weights.factor, kernel))
         for name, gradient in found.items():
             if name is not None and name in self.trained and gradient is not None:
-                gradients[name] = gradient
+                write_gradient(gradients, name, gradient)
 
-    def tangent(self, at: LayerPoint, direction: KernelWeights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+    def tangent(self, at: LayerPoint, direction: KernelDirection, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         weights: KernelWeights = at.weights
-        dy = self.multiply(at.memory, direction.kernel, direction.offset)
         dx = tangents[0]
+        dy = None if direction.kernel is None else self.multiply(at.memory, direction.kernel, direction.offset)
         if dx is not None:
             through = self.multiply(dx, weights.kernel, None)
-            dy = dy.add_(through) if weights.scale is None else _add_product(dy, through, weights.scale)
+            if dy is None:
+                dy = through if weights.scale is None else through.mul_(weights.scale)
+            else:
+                dy = dy.add_(through) if weights.scale is None else _add_product(dy, through, weights.scale)
+        if direction.kernel is None and direction.offset is not None:
+            shape = self.per_output(direction.offset)
+            dy = shape.expand(self.multiply(at.memory, weights.kernel, None).shape) if dy is None else dy.add_(shape)
         return dy, dx
 
     def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
-        assert gy is not None
-        if asked.gradients is not None:
+        if asked.gradients is not None and gy is not None:
             self._write(asked.gradients, at.weights, self._raw_tangent(at, along, gy, dgy))
         if not asked.inputs[0]:
             return (None,)
+        through = None if dgy is None else self._back(at, dgy)
+        if gy is None or along.direction.kernel is None:
+            return (through,)
         dgx = self.multiply_transposed(gy, along.direction.kernel, at.memory)
-        return (dgx if dgy is None else dgx.add_(self._back(at, dgy)),)
+        return (dgx if through is None else dgx.add_(through),)
 
     def _raw_tangent(self, at: LayerPoint, along: Motion, gy: Tensor, dgy: Maybe) -> tuple[Maybe, Maybe]:
         if self.norm is not None:
@@ -216,10 +246,15 @@ class Convolution(Affine):
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
     groups: int
+    transposed: tuple[int, ...] | None = None
+    """Of a transposed convolution, what is added to the size of its output."""
 
     def multiply(self, x: Tensor, kernel: Tensor, offset: Maybe) -> Tensor:
-        zeros = [0] * len(self.stride)
-        return _aten.convolution(x, kernel, offset, self.stride, self.padding, self.dilation, False, zeros, self.groups)
+        return _aten.convolution(x, kernel, offset, *self._geometry())
+
+    def _geometry(self) -> tuple[object, ...]:
+        extra = [0] * len(self.stride) if self.transposed is None else self.transposed
+        return self.stride, self.padding, self.dilation, self.transposed is not None, extra, self.groups
 
     def multiply_transposed(self, gy: Tensor, kernel: Tensor, x: Tensor) -> Tensor:
         return self._backward(gy, x, kernel, [True, False, False])[0]
@@ -228,10 +263,7 @@ class Convolution(Affine):
         return self._backward(gy, x, kernel, [False, True, False])[1]
 
     def _backward(self, gy: Tensor, x: Tensor, kernel: Tensor, mask: list[bool]) -> tuple[Tensor, ...]:
-        zeros = [0] * len(self.stride)
-        return _aten.convolution_backward(
-            gy, x, kernel, None, self.stride, self.padding, self.dilation, False, zeros, self.groups, mask
-        )
+        return _aten.convolution_backward(gy, x, kernel, None, *self._geometry(), mask)
 
     def sum_outputs(self, gy: Tensor) -> Tensor:
         return gy.sum(dim=[0, *range(2, gy.ndim)])

@@ -40,6 +40,12 @@ class Layer(ABC):
 
     needs_cotangent: ClassVar[bool] = False
     """Whether ``curvature`` reads the cotangent of the output."""
+    switches: ClassVar[bool] = False
+    """Whether its derivative jumps somewhere."""
+
+    def names(self) -> tuple[str, ...]:
+        """Of the parameters it uses."""
+        return ()
 
     def weights(self, tensors: Mapping[str, Tensor]) -> Weights:
         """What the sweeps use of the parameters and buffers; taken once for one set of them."""
@@ -94,3 +100,8 @@ def add_maybe(left: Maybe, right: Maybe) -> Maybe:
     if left is None or right is None:
         return right if left is None else left
     return left + right
+
+
+def write_gradient(gradients: Gradients, name: str, gradient: Tensor) -> None:
+    """Added to what other uses of the parameter have written."""
+    gradients[name] = gradients[name] + gradient if name in gradients else gradient

@@ -18,6 +18,7 @@ from leakgauge.attacks.matching.engine.layers.base import (
     Memory,
     Motion,
     Weights,
+    write_gradient,
 )
 
 
@@ -38,7 +39,8 @@ class Layout(NamedTuple):
 class GroupedNorm(Layer):
     """gamma x_hat + beta with x_hat = (x - mean) / sqrt(variance + eps) over groups of entries of the input itself.
 
-    BatchNorm in train mode, GroupNorm, LayerNorm and InstanceNorm differ by their layout alone.
+    BatchNorm in train mode, GroupNorm, LayerNorm and InstanceNorm differ by their layout alone; RMSNorm is not
+    ``centred``, its mean counts as 0.
     """
 
     gamma: str | None
@@ -46,7 +48,11 @@ class GroupedNorm(Layer):
     eps: float
     layout: Layout
     trained: frozenset[str]
+    centred: bool = True
     needs_cotangent: ClassVar[bool] = True
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.gamma, self.beta) if name is not None)
 
     def weights(self, tensors: Mapping[str, Tensor]) -> Weights:
         return tuple(None if name is None else tensors[name] for name in (self.gamma, self.beta))
@@ -61,7 +67,7 @@ class GroupedNorm(Layer):
         x = inputs[0]
         gamma, beta = weights
         groups = self.layout.grouped(x)
-        centred = groups - groups.mean(dim=-1, keepdim=True)
+        centred = groups - groups.mean(dim=-1, keepdim=True) if self.centred else groups
         inverse = (centred.square().mean(dim=-1, keepdim=True) + self.eps).rsqrt()
         hat = self.layout.ungrouped(centred * inverse, x)
         y = self._scaled(hat, gamma)
@@ -72,7 +78,8 @@ class GroupedNorm(Layer):
 
     def _project(self, groups: Tensor, hat: Tensor) -> Tensor:
         """What is left of a change of x when mean and variance are held: (1 - 1 1^T - x_hat x_hat^T) over a group."""
-        return groups - groups.mean(dim=-1, keepdim=True) - hat * (groups * hat).mean(dim=-1, keepdim=True)
+        along = hat * (groups * hat).mean(dim=-1, keepdim=True)
+        return groups - groups.mean(dim=-1, keepdim=True) - along if self.centred else groups - along
 
     def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
         hat, inverse = at.memory
@@ -87,7 +94,7 @@ class GroupedNorm(Layer):
     def _write(self, gradients: Gradients, for_gamma: Tensor, for_beta: Tensor) -> None:
         for name, summands in ((self.gamma, for_gamma), (self.beta, for_beta)):
             if name is not None and name in self.trained:
-                gradients[name] = self.layout.reduce(summands)
+                write_gradient(gradients, name, self.layout.reduce(summands))
 
     def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         hat, inverse = at.memory
@@ -141,6 +148,9 @@ class EvalNorm:
     variance: str
     eps: float
 
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.gamma, self.beta) if name is not None)
+
     def scale(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """gamma / sigma and 1 / sigma."""
         inverse = (tensors[self.variance] + self.eps).rsqrt()
@@ -154,6 +164,9 @@ class ChannelAffine(Layer):
     norm: EvalNorm
     trained: frozenset[str]
     needs_cotangent: ClassVar[bool] = True
+
+    def names(self) -> tuple[str, ...]:
+        return self.norm.names()
 
     def weights(self, tensors: Mapping[str, Tensor]) -> Weights:
         factor, inverse = self.norm.scale(tensors)
@@ -189,7 +202,7 @@ class ChannelAffine(Layer):
     def _write(self, gradients: Gradients, for_gamma: Tensor, for_beta: Tensor) -> None:
         for name, summands in ((self.norm.gamma, for_gamma), (self.norm.beta, for_beta)):
             if name is not None and name in self.trained:
-                gradients[name] = _sum_channels(summands)
+                write_gradient(gradients, name, _sum_channels(summands))
 
     def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         x: Tensor = at.memory
@@ -231,7 +244,7 @@ def _sum_channels(tensor: Tensor) -> Tensor:
 
 BATCH = Layout(
     lambda x: x.transpose(0, 1).flatten(1),
-    lambda split, like: split.view(like.transpose(0, 1).shape).transpose(0, 1),
+    lambda split, like: split.reshape(like.transpose(0, 1).shape).transpose(0, 1),
     _on_channels,
     _sum_channels,
 )
@@ -252,7 +265,7 @@ def layer_layout(axes: int) -> Layout:
     """The last so many axes, each entry with parameters of its own."""
     return Layout(
         lambda x: x.flatten(-axes),
-        lambda split, like: split.view(like.shape),
+        lambda split, like: split.reshape(like.shape),
         lambda vector, _: vector,
         lambda tensor: tensor.sum(dim=list(range(tensor.ndim - axes))),
     )

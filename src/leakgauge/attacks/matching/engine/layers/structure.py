@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -57,6 +58,25 @@ class Reshaped(Linearly):
 
     def back(self, memory: Memory, gy: Tensor) -> Tensor:
         return gy.reshape(memory)
+
+
+@dataclass(frozen=True)
+class Permuted(Linearly):
+    """The axes in another order."""
+
+    order: tuple[int, ...]
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        return inputs[0].permute(self.order), None
+
+    def along(self, memory: Memory, x: Tensor) -> Tensor:
+        return x.permute(self.order)
+
+    def back(self, memory: Memory, gy: Tensor) -> Tensor:
+        inverse = [0] * len(self.order)
+        for place, axis in enumerate(self.order):
+            inverse[axis] = place
+        return gy.permute(inverse)
 
 
 @dataclass(frozen=True)
@@ -141,6 +161,7 @@ class MaxPool(Linearly):
 
     pool: Callable[[Tensor], tuple[Tensor, Tensor]]
     spatial: int
+    switches: ClassVar[bool] = True
 
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
         x = inputs[0]
