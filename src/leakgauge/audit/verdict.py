@@ -11,13 +11,16 @@ from typing import Literal
 from scipy import stats
 
 from leakgauge.audit.record import Record
-from leakgauge.metrics import Summary, beyond_chance
+from leakgauge.metrics import Summary, beyond_chance, least_by_rank
+from leakgauge.space import ImageSpace
 from leakgauge.types import Outcome
 
 SIGNIFICANT = 0.05
 """How often, at most, an update that gives nothing away is said to leak."""
 _CERTAIN = 1e-4
 """What a corrected p-value has to stay below where the declared client does not explain the update."""
+_SLOWEST = 0.1
+"""The least exponent with which the p-values of unrelated updates fall."""
 _EXPLAINED = 0.05
 """A residual below this is an explanation, whatever the nulls reach."""
 
@@ -92,20 +95,32 @@ def holm(p: Sequence[float]) -> tuple[float, ...]:
     return tuple(corrected)
 
 
-def against_nulls(p: float, nulls: Sequence[float]) -> float:
-    """The p-value of one example beside those that unrelated updates gave it.
+def against_nulls(p: float, nulls: Sequence[float], tests: int = 1) -> float:
+    """The p-value of one example, one of so many ``tests``, beside those that B unrelated updates gave it.
 
-    Where it is below them all, the least of them stands for the quantile 1 / (1 + B) of B nulls; else its rank counts.
+    Where it is below them all, the least of them stands for the quantile 1 / (1 + B), and below it p-values fall as the
+    p-values of chance do; else its rank counts. If an unrelated update alone would convict the example, they do not
+    fall so: the crowd is no measure of it. Then the spread of the nulls is, at its lower confidence limit.
 
-    >>> against_nulls(0.01, (0.5, 0.9, 0.2)), against_nulls(0.01, (0.5, 0.01, 0.2))
-    (0.0125, 0.5)
+    >>> against_nulls(0.25, (1.0, 0.5, 0.75)), against_nulls(0.01, (0.5, 0.01, 0.2))
+    (0.25, 0.5)
     """
     if not nulls:
         return p
-    as_good = sum(null <= p for null in nulls)
+    as_good, least = sum(null <= p for null in nulls), min(nulls)
     if as_good:
         return max(p, (1 + as_good) / (1 + len(nulls)))
-    return max(p, p / min(nulls) / (1 + len(nulls)))
+    exponent = 1.0
+    if _returned_too(nulls, tests * len(nulls)):
+        spread = sum(math.log(max(nulls) / null) for null in nulls)
+        limit = stats.gamma.ppf(SIGNIFICANT, len(nulls) - 1) / spread if spread > 0 else 0.0
+        exponent = min(1.0, max(_SLOWEST, limit))
+    return max(p, (p / least) ** exponent / (1 + len(nulls)))
+
+
+def _returned_too(nulls: Sequence[float], tests: int) -> bool:
+    """Whether an unrelated update alone would convict an example."""
+    return min(nulls, default=1.0) * tests <= SIGNIFICANT
 
 
 def judge(
@@ -117,7 +132,14 @@ def judge(
     """
     kept = {name: [one for one in records if not one.null and one.evidence] for name, records in attacks.items()}
     tests = sum(len(record.evidence) for records in kept.values() for record in records)
-    weighed = {name: [p for record in records for p in _weigh(record, attacks[name])] for name, records in kept.items()}
+    weighed = {
+        name: [
+            against_nulls(p, nulls, tests)
+            for record in records
+            for p, nulls in zip(record.evidence, _nulls(record, attacks[name]), strict=True)
+        ]
+        for name, records in kept.items()
+    }
     corrected = iter(holm([p for values in weighed.values() for p in values]))
     judged = {}
     for name, records in kept.items():
@@ -127,10 +149,10 @@ def judge(
     return judged
 
 
-def _weigh(record: Record, group: Sequence[Record]) -> list[float]:
-    """The p-values of a record beside those of its round's nulls."""
+def _nulls(record: Record, group: Sequence[Record]) -> list[tuple[float, ...]]:
+    """For each example of a record the p-values that the unrelated updates of its round gave it."""
     nulls = [one.evidence for one in group if one.null and one.round == record.round and one.evidence]
-    return [against_nulls(p, [null[place] for null in nulls]) for place, p in enumerate(record.evidence)]
+    return [tuple(null[place] for null in nulls) for place in range(len(record.evidence))]
 
 
 def _judge_one(
@@ -148,21 +170,40 @@ def _judge_one(
     if any(leaked):
         verdict = Verdict.LEAKS if 2 * sum(leaked) >= len(leaked) else Verdict.LEAKS_PARTLY
         return Judgement(verdict, leaked, p)
-    raw = [one for record in records for one in record.evidence]
     reasons = []
     if not all(explained):
         reasons.append(Reason.NOT_EXPLAINED)
-    if any(one * tests <= SIGNIFICANT < beside for one, beside in zip(raw, p, strict=True)):
+    raw = [pair for one in records for pair in zip(one.evidence, _nulls(one, group), strict=True)]
+    if any(one * tests <= SIGNIFICANT and _returned_too(nulls, tests) for one, nulls in raw):
         reasons.append(Reason.NULL_RECOVERS_TOO)
+    small = _too_small(records, raw, controls, power, tests)
+    if small:
+        reasons.append(Reason.CROWD_TOO_SMALL)
     if power is None:
         reasons.append(Reason.NO_CONTROL)
-    elif not power.seen:
+    elif not power.seen and not small:
         reasons.append(Reason.CONTROL_FAILED)
-    elif any(record.settled is False for record in records) and _settled(controls, tests):
+    elif power.seen and any(record.settled is False for record in records) and _settled(controls, tests):
         reasons.append(Reason.BUDGET_ENDED)
     if any(record.outcome is Outcome.OVERDUE for record in records) and Reason.BUDGET_ENDED not in reasons:
         reasons.append(Reason.BUDGET_ENDED)
     return Judgement(Verdict.INCONCLUSIVE if reasons else Verdict.NO_LEAK_FOUND, leaked, p, tuple(reasons))
+
+
+def _too_small(
+    records: Sequence[Record],
+    raw: Sequence[tuple[float, Sequence[float]]],
+    controls: Sequence[Record],
+    power: Power | None,
+    tests: int,
+) -> bool:
+    """Whether something came back nearer to an example, or to one of a control that found nothing, than any stranger,
+    and there were too few of these for that to count."""
+    floor = max(least_by_rank(one.space or ImageSpace(1, 1, 1), one.strangers) for one in records)
+    if floor * tests <= SIGNIFICANT:
+        return False
+    failed = [p for one in controls for p in one.control] if power is not None and not power.seen else []
+    return any(p <= floor for p in (*(against_nulls(one, nulls, tests) for one, nulls in raw), *failed))
 
 
 def _explained(record: Record, group: Sequence[Record]) -> bool:
