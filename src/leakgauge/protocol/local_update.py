@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
@@ -134,7 +134,7 @@ class LocalSteps(PlainUpdate):
         return total if self.micro_batches == 1 else tree.scale(total, 1 / self.micro_batches)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FedAvg(LocalSteps):
     """``epochs`` passes over mini-batches in the given order; sends parameters before minus after.
 
@@ -163,6 +163,11 @@ class FedAvg(LocalSteps):
         if self.accumulate < 1:
             raise InvalidCase(f"A step accumulates at least one mini-batch, got accumulate={self.accumulate}.")
         _ = self.rule  # its own checks
+
+    def __repr__(self) -> str:
+        always = ("epochs", "batch_size", "learning_rate", "shuffle")
+        shown = (one for one in fields(self) if one.name in always or getattr(self, one.name) != one.default)
+        return f"FedAvg({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in shown)})"
 
     @property
     def rule(self) -> StepRule:

@@ -58,15 +58,11 @@ def test_the_stated_errors_hold_the_gradient(photograph, attacked):
         assert bool((tensor.abs() >= 0.3 * found.abs())[~known].all())
 
 
-def test_an_image_comes_back_from_one_step_of_adam_as_from_sgd(photograph, attacked):
-    """Matched as it is, the step has no slope: 11 dB."""
-    module, attack = build_model(Compact(width=16), SHAPE, 5, seed=1), quasi_newton(steps=150)
-    errors = []
-    for client in (FedAvg(1, 8, 1e-3), ADAM):
-        seen = attacked(module, photograph, local_update=client)
-        found = attack(seen, generator=seeded(0)).inputs
-        errors.append(float((found - photograph.inputs).square().mean()))
-    assert errors[1] < 1e-3  # 30 dB
+def test_an_image_comes_back_from_one_step_of_adam(photograph, attacked):
+    """Matched as it is, the step has no slope, and what comes back is grey: 11 dB."""
+    seen = attacked(build_model(Compact(width=16), SHAPE, 5, seed=1), photograph, local_update=ADAM)
+    found = quasi_newton(steps=120)(seen, generator=seeded(0)).inputs
+    assert float((found - photograph.inputs).square().mean()) < 1e-3  # 30 dB
 
 
 def test_signs_alone_are_matched_where_no_size_is_left(photograph, attacked):
