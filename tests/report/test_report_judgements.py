@@ -103,6 +103,12 @@ def test_the_control_and_the_power_speak_of_the_attack_that_finds_most() -> None
     assert describe_power(audit({"none": Verdict.LEAKS}).rows) == ""
 
 
+def test_a_low_power_is_called_so() -> None:
+    case = record(hits=0, residual=0.1)
+    rows = audit_of([case, replace(null_of(case), control=(0.0,) + (0.5,) * 7)]).rows
+    assert describe_power(rows).endswith("of all 8 with only 0.17.")
+
+
 def test_the_crowd_is_described_by_its_size_and_kind() -> None:
     case = record()
     result = audit_of([case, null_of(case)], {**PLAN, "crowd": "test images of photos"})

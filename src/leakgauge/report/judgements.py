@@ -22,6 +22,10 @@ _VACUOUS = 0.995
 """A bound above this says nothing, and is left to the table."""
 
 
+_LOW_POWER = 0.5
+"""An attack that would rather have overlooked a leak of everything shows little by finding nothing."""
+
+
 class Clause(NamedTuple):
     """Why an answer is inconclusive, and what to do about it."""
 
@@ -166,12 +170,13 @@ def describe_power(rows: Iterable[Finding]) -> str:
     best = max(clean, key=lambda row: _rate(row), default=None)
     if best is None or best.power is None or not best.judgement.p:
         return ""
-    count, what = len(best.judgement.p), noun([best])
+    count, what, power = len(best.judgement.p), noun([best]), best.power
+    only = "only " if power.all_of_them < _LOW_POWER else ""
     if count == 1:
-        return f"A leak of the {what} would have been seen with probability {best.power.one:.2f}."
+        return f"A leak of the {what} would have been seen with a probability of {only}{power.one:.2f}."
     return (
-        f"A leak of 1 of {count} {what}s would have been seen with probability {best.power.one:.2f}, "
-        f"of all {count} with {best.power.all_of_them:.2f}."
+        f"A leak of 1 of {count} {what}s would have been seen with probability {power.one:.2f}, "
+        f"of all {count} with {only}{power.all_of_them:.2f}."
     )
 
 
