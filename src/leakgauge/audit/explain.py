@@ -17,7 +17,9 @@ from torch import nn
 
 from leakgauge.audit.reading_trials import ByAttack, ByTruth, Prober, ReadingTrial
 from leakgauge.audit.readings import READINGS, RoundReading, rescale
-from leakgauge.audit.recorded import OpenRound
+from leakgauge.audit.recorded import OpenRound, RecordedPlan, open_plan
+from leakgauge.audit.result import AuditResult
+from leakgauge.audit.verdict import EXPLAINED, is_explained
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.recording import RecordedRound
@@ -25,6 +27,9 @@ from leakgauge.types import Batch
 
 _RUNGS = ((40, 8), (120, 3), (400, 1))
 """Steps of the attack, and how many of the readings that did best go on to longer ones."""
+
+_HARDLY = 1e-4
+"""A residual that says nothing for one reading over another."""
 
 _WIDER, _DEEPER = 24, 4
 """How many of the readings that did best are combined with others when none explains the update alone: of those
@@ -57,16 +62,24 @@ class RoundExplanation:
 
     @property
     def rivals(self) -> tuple[ReadingTrial, ...]:
-        """Other readings that explain it and are as simple."""
+        """Other readings that explain it, are as simple and leave hardly more over."""
         found = self.best
-        if found is None:
+        if found is None or found is self.declared:
             return ()
-        simple = len(found.reading.kinds)
+        simple, left = len(found.reading.kinds), max(2 * found.fit.residual, _HARDLY)
         return tuple(
             trial
             for trial in self.others
-            if trial is not found and trial.explains and len(trial.reading.kinds) == simple
+            if trial is not found
+            and trial.explains
+            and len(trial.reading.kinds) == simple
+            and trial.fit.residual <= left
         )
+
+    @property
+    def words_to_type(self) -> tuple[str, ...]:
+        """The options of the reading that explains the update."""
+        return () if self.best is None else tuple(word for pair in self.best.reading.options for word in pair)
 
     def to_json(self) -> list[dict[str, Any]]:
         """One row for each reading."""
@@ -83,6 +96,46 @@ class RoundExplanation:
             said = {"reading": trial.reading.words, "explains": trial.explains, "options": options}
             rows.append(said | plain | {"steps": trial.steps})
         return rows
+
+
+@dataclass(frozen=True)
+class RoundCheck:
+    """Whether the declared client explains a recorded update; None = cannot be said.
+
+    ``residual`` is of what came back, ``truth`` of the truth, ``control`` the largest of simulated clients, attacked
+    alike; NaN = not computed, or not needed.
+    """
+
+    explained: bool | None
+    residual: float
+    truth: float
+    control: float
+
+    def to_json(self) -> dict[str, Any]:
+        numbers = {"residual": self.residual, "truth_residual": self.truth, "control_residual": self.control}
+        plain = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        return {"explained": self.explained} | plain
+
+
+def check_round(plan: RecordedPlan, result: AuditResult) -> RoundCheck:
+    """By the nulls of a scored round; of one without, whose residual is not plainly small, by one control."""
+    records = [record for row in result.rows for record in row.records]
+    record = min(records, key=lambda one: one.residual if math.isfinite(one.residual) else math.inf)
+    nulls = [one for row in result.rows for one in row.nulls]
+    worst = max((one.residual for one in nulls if math.isfinite(one.residual)), default=math.nan)
+    if nulls:
+        known = math.isfinite(record.residual) or math.isfinite(record.truth_residual)
+        told = is_explained(record, nulls) if known else None
+        return RoundCheck(told, record.residual, record.truth_residual, worst)
+    if math.isnan(record.residual) or record.residual <= EXPLAINED or record.settled is False:
+        # An attack that was cut short leaves more over than the client does.
+        told = True if record.residual <= EXPLAINED else None
+        return RoundCheck(told, record.residual, math.nan, math.nan)
+    opened, model, _ = open_plan(plan)
+    attack = next(iter(plan.named_attacks((record.attack,)).values()))
+    control = ByAttack(model, plan.seed).control(opened, attack)
+    told = None if math.isnan(control) else record.residual <= max(EXPLAINED, 2 * control)
+    return RoundCheck(told, record.residual, math.nan, control)
 
 
 def explain(
@@ -157,6 +210,9 @@ def _search_by_attack(prober: ByAttack, declared: RoundReading, clock: Clock) ->
             "No attack can try this round as it is declared; state the local algorithm and the number of examples "
             "with --local-update and --batch-size."
         )
+    first = prober.with_control(first)
+    if first.explains:
+        return RoundExplanation(first, ())
     others: list[ReadingTrial] = []
     frontier = [first]
     for depth in (0.5, 1.0):

@@ -18,6 +18,9 @@ _LAST = 0.1
 _FALL = 0.1
 """A loss that fell by more than this share over the last tenth of the steps has not settled."""
 
+_FEW = 10
+"""Steps that are too few to tell."""
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -99,7 +102,7 @@ def is_settled(reconstruction: Reconstruction) -> bool | None:
     if trace is None or not len(trace):
         return None
     lowest = trace.detach().double().nan_to_num(math.inf).cummin(dim=0).values
-    last = max(1, round(_LAST * len(lowest)))
-    if len(lowest) <= last or not bool(lowest.isfinite().all()):
+    last = round(_LAST * len(lowest))
+    if len(lowest) < _FEW or not bool(lowest.isfinite().all()):
         return False
     return bool(lowest[-1] >= (1 - _FALL) * lowest[-1 - last])

@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.attacks.recipes import best, quasi_newton
-from leakgauge.audit.explained import Fit, compare_updates, predict, same_classes
+from leakgauge.audit.explained import Fit, compare_updates, fit, predict, same_classes
 from leakgauge.audit.readings import RoundReading, Seen
 from leakgauge.audit.recorded import OpenRound
 from leakgauge.data import reference_inputs
@@ -169,6 +169,13 @@ class ByAttack(Prober):
             except (LeakGaugeError, RuntimeError):
                 return trial
         return replace(trial, control=self.controls[key])
+
+    def control(self, opened: OpenRound, attack: Attack) -> float:
+        """The residual that an attack leaves of a simulated client of the declaration; NaN = there is none."""
+        if opened.observation.local_update is None or opened.observation.num_examples is None:
+            return math.nan
+        held = self._simulated(opened)
+        return fit(held, attack(held, generator=seeded(self.seed, "attack"), progress=self.progress)).residual
 
     def _simulated(self, opened: OpenRound) -> UpdateObservation:
         held, client = opened.observation, opened.observation.local_update

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.budget import Clock, with_budget
@@ -92,7 +92,10 @@ class RecordedPlan:
     def declare(self, recorded: RecordedRound) -> RecordedRound:
         """The round as the plan says that it is to be read."""
         names = ("local_update", "defence", "mode", "loss", "normalise")
-        return redeclare(recorded, {name: getattr(self, name) for name in names}, self.read)
+        said = {name: getattr(self, name) for name in names}
+        if not self.labels_only:  # whose size must agree with what a file says
+            said["num_examples"] = self.batch_size
+        return redeclare(recorded, said, self.read)
 
     def named_attacks(self, names: Sequence[str]) -> dict[str, Attack]:
         shelf, kind = (label_attacks(), "label method") if self.labels_only else (ATTACKS, "attack")
@@ -124,6 +127,13 @@ def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
     )
     metrics = label_metrics() if plan.labels_only else standard_metrics(plan.weights)
     return PreparedAudit(cases, metrics, description)
+
+
+def open_plan(plan: RecordedPlan) -> tuple[OpenRound, nn.Module, Batch | None]:
+    """The first round of a plan, the model it belongs to, and the truth if there is one."""
+    model = import_factory(plan.model)
+    opened = OpenRound.of(plan.declare(read_round(Path(plan.files[0]))), model)
+    return opened, model, opened.truth(Path(plan.truths[0])) if plan.truths else None
 
 
 def _default_attack(plan: RecordedPlan, recorded: RecordedRound) -> str:
@@ -208,7 +218,7 @@ class OpenRound:
     plain: LocalUpdate | None
 
     @classmethod
-    def of(cls, recorded: RecordedRound, model: torch.nn.Module) -> OpenRound:
+    def of(cls, recorded: RecordedRound, model: nn.Module) -> OpenRound:
         plain = recorded.local_update
         algorithm: LocalUpdate | None = None if plain is None else build_client(plain)
         client = algorithm

@@ -21,7 +21,7 @@ _CERTAIN = 1e-4
 """What a corrected p-value has to stay below where the declared client does not explain the update."""
 _SLOWEST = 0.1
 """The least exponent with which the p-values of unrelated updates fall."""
-_EXPLAINED = 0.05
+EXPLAINED = 0.05
 """A residual below this is an explanation, whatever the nulls reach."""
 
 
@@ -165,13 +165,13 @@ def _judge_one(
 ) -> Judgement:
     if not p:
         return Judgement(Verdict.NOT_JUDGED)
-    explained = [_explained(record, group) for record in records for _ in record.evidence]
+    explained = [is_explained(record, group) for record in records for _ in record.evidence]
     leaked = tuple(one <= (SIGNIFICANT if known else _CERTAIN) for one, known in zip(p, explained, strict=True))
     if any(leaked):
         verdict = Verdict.LEAKS if 2 * sum(leaked) >= len(leaked) else Verdict.LEAKS_PARTLY
         return Judgement(verdict, leaked, p)
     reasons = []
-    if not all(explained):
+    if not all(explained) or any(_departs(record, group, "residual") for record in records):
         reasons.append(Reason.NOT_EXPLAINED)
     raw = [pair for one in records for pair in zip(one.evidence, _nulls(one, group), strict=True)]
     if any(one * tests <= SIGNIFICANT and _returned_too(nulls, tests) for one, nulls in raw):
@@ -206,18 +206,18 @@ def _too_small(
     return any(p <= floor for p in (*(against_nulls(one, nulls, tests) for one, nulls in raw), *failed))
 
 
-def _explained(record: Record, group: Sequence[Record]) -> bool:
-    """Whether the update is as well explained as those of simulated clients, or none could be compared.
+def is_explained(record: Record, group: Sequence[Record]) -> bool:
+    """Whether the declared client explains the update as well as those of simulated clients, or none could be compared.
 
-    By what came back and, of a recorded update, by the truth it is said to be of: the declared client gives that very
-    update of it, or else the client, the file or the truth is another.
+    By the truth that a recorded update is said to be of, where there is one: the declared client gives that very update
+    of it, or else the client, the file or the truth is another. Otherwise by what came back.
     """
-    return not (_departs(record, group, "residual") or _departs(record, group, "truth_residual"))
+    return not _departs(record, group, "residual" if math.isnan(record.truth_residual) else "truth_residual")
 
 
 def _departs(record: Record, group: Sequence[Record], measure: Literal["residual", "truth_residual"]) -> bool:
     nulls = [value for one in group if one.null and not math.isnan(value := getattr(one, measure))]
-    return bool(nulls) and getattr(record, measure) > max(_EXPLAINED, 2 * max(nulls))
+    return bool(nulls) and getattr(record, measure) > max(EXPLAINED, 2 * max(nulls))
 
 
 def _settled(controls: Sequence[Record], tests: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import typer
 
-from leakgauge.cli import audit, bound, instahide, listing, recorded, reproduce, tradeoff, train
+from leakgauge.cli import audit, bound, explain, instahide, listing, recorded, reproduce, tradeoff, train
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command()(audit.audit)
 app.command()(recorded.invert)
 app.command()(recorded.labels)
+app.command()(explain.explain)
 app.command()(train.train)
 app.command("train-generator")(train.train_generator)
 app.command()(tradeoff.tradeoff)

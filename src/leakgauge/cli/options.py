@@ -40,6 +40,18 @@ NormaliseOption = Annotated[
 NullsOption = Annotated[
     int | None, typer.Option("--nulls", help="Unrelated updates that each attack also meets, over all rounds; 3.")
 ]
+ClientOption = Annotated[
+    str | None, typer.Option("--local-update", help="The client's algorithm, in place of what the file says.")
+]
+ClientDefenceOption = Annotated[
+    str | None, typer.Option("--defence", help="The client's defence, in place of what the file says.")
+]
+ClientModeOption = Annotated[str | None, typer.Option("--mode", help="The client's mode, eval or train, likewise.")]
+ReadOption = Annotated[
+    list[str] | None,
+    typer.Option("--read", help="Repeatable: how the file is to be read: reversed, swapped, after, without-labels."),
+]
+SizeOption = Annotated[int | None, typer.Option("--batch-size", help="Examples per update, where a file does not say.")]
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="Attacks on a small model that run at once; else one per core when it pays."),

@@ -32,6 +32,14 @@ class Gate:
     allow_inconclusive: bool = False
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a command adds to its result: keys of its JSON, or what it shows."""
+
+    values: Mapping[str, Any]
+    shown: tuple[RenderableType, ...]
+
+
 def finish(
     result: AuditResult,
     out: Path | None,
@@ -39,8 +47,10 @@ def finish(
     as_json: bool,
     command: str,
     body: Callable[[AuditResult], RenderableType] | None = None,
+    more: Said | None = None,
 ) -> None:
-    """Print the result, its table or another ``body``, then let the exit code say whether it passes the gate."""
+    """Print the result, its table or another ``body``, and what ``more`` there is to say; then let the exit code say
+    whether it passes the gate."""
     from leakgauge.report.console import audit_tables
     from leakgauge.report.headline import headline
     from leakgauge.report.judgements import inconclusive_sentences
@@ -52,7 +62,7 @@ def finish(
         payload = result.to_json(command)
         files = {"files": list(result.description["files"])} if "files" in result.description else {}
         said = {"headline": list(headline(result)), "exceeded": exceeded, "inconclusive": unknown}
-        print_json(**payload | files | said)
+        print_json(**payload | files | said | (dict(more.values) if more else {}))
     else:
         console = Console()
         first, *rest = headline(result)
@@ -60,6 +70,8 @@ def finish(
         for sentence in rest:
             console.print(escape(sentence))
         console.print((body or audit_tables)(result))
+        for part in more.shown if more else ():
+            console.print(part)
         if out is not None:
             print_path("Report", out / "index.html")
     for sentence in exceeded:

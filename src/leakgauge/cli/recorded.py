@@ -11,6 +11,9 @@ import typer
 from leakgauge.cli.options import (
     AllowOption,
     BudgetOption,
+    ClientDefenceOption,
+    ClientModeOption,
+    ClientOption,
     ClockOption,
     JsonFlag,
     LimitOption,
@@ -19,8 +22,10 @@ from leakgauge.cli.options import (
     NullsOption,
     OutOption,
     OwnModelOption,
+    ReadOption,
     SecondsOption,
     SeedOption,
+    SizeOption,
     check_limits,
     limits_of,
     options_for,
@@ -28,6 +33,7 @@ from leakgauge.cli.options import (
 from leakgauge.cli.output import Gate, finish, stderr
 
 if TYPE_CHECKING:
+    from leakgauge.audit.recorded import RecordedPlan
     from leakgauge.audit.result import AuditResult
 
 
@@ -36,6 +42,11 @@ def invert(
     model: OwnModelOption,
     normalise: NormaliseOption = None,
     loss: LossOption = None,
+    local_update: ClientOption = None,
+    defence: ClientDefenceOption = None,
+    mode: ClientModeOption = None,
+    read: ReadOption = None,
+    batch_size: SizeOption = None,
     attack: Annotated[str | None, typer.Option(help="The attack to run; else one that suits the inputs.")] = None,
     budget: BudgetOption = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
@@ -55,23 +66,29 @@ def invert(
     out: OutOption = Path("inverted"),
     fail_above: LimitOption = None,
     allow_inconclusive: AllowOption = False,
+    explain: Annotated[
+        bool, typer.Option(help="Try other readings of a round that its declaration does not explain.")
+    ] = True,
     as_json: JsonFlag = False,
 ) -> None:
     """Attack a recorded update that nobody simulated here; write what came back and a report."""
     options = locals()
+    from leakgauge.cli.explain import explain_result
     from leakgauge.report.images import write_images
     from leakgauge.report.rows import write_rows
     from leakgauge.space import TableSpace
 
     limits = limits_of(fail_above)
-    result = _attack(options, [file], [attack] if attack else None, [] if truth is None else [truth], out, limits)
+    plan = _plan(options, [file], [attack] if attack else None, [] if truth is None else [truth])
+    result = _attack(plan, out, limits)
     for row in result.rows:
         for record in row.records:
             if isinstance(record.space, TableSpace):
                 write_rows(record.space, record.pictures.reconstructions, out)
             else:
                 write_images(record.pictures.reconstructions, out)
-    finish(result, out, Gate(limits, allow_inconclusive), as_json, "invert")
+    said = explain_result(plan, result, search=explain) if result.complete else None
+    finish(result, out, Gate(limits, allow_inconclusive), as_json, "invert", more=said)
 
 
 def labels(
@@ -79,8 +96,12 @@ def labels(
     model: OwnModelOption,
     normalise: NormaliseOption = None,
     loss: LossOption = None,
+    local_update: ClientOption = None,
+    defence: ClientDefenceOption = None,
+    mode: ClientModeOption = None,
+    read: ReadOption = None,
     method: Annotated[list[str] | None, typer.Option(help="Repeatable; a label attack of `leakgauge list`.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples per update, where a file does not say.")] = None,
+    batch_size: SizeOption = None,
     truth: Annotated[
         list[Path] | None, typer.Option(help=".npz with private `images` and `labels`; once per FILE, in order.")
     ] = None,
@@ -97,29 +118,30 @@ def labels(
 
     limits = limits_of(fail_above)
     options |= {"labels_only": True}
-    result = _attack(options, files, method, truth or [], out, limits)
+    result = _attack(_plan(options, files, method, truth or []), out, limits)
     finish(result, out, Gate(limits, allow_inconclusive), as_json, "labels", label_tables)
 
 
-def _attack(
-    options: dict[str, Any],
-    files: Sequence[Path],
-    attacks: Sequence[str] | None,
-    truths: Sequence[Path],
-    out: Path | None,
-    limits: dict[str, float],
-) -> AuditResult:
+def _plan(
+    options: dict[str, Any], files: Sequence[Path], attacks: Sequence[str] | None, truths: Sequence[Path]
+) -> RecordedPlan:
     """By the options of a command, and what it may take several of."""
+    from leakgauge.audit.recorded import RecordedPlan
+
+    several = {"files": tuple(map(str, files)), "truths": tuple(map(str, truths)), "read": tuple(options["read"] or ())}
+    several |= {"attacks": tuple(attacks)} if attacks else {}
+    return RecordedPlan(**options_for(RecordedPlan, options | several))
+
+
+def _attack(plan: RecordedPlan, out: Path | None, limits: dict[str, float]) -> AuditResult:
     from leakgauge.audit.execute import execute
-    from leakgauge.audit.recorded import RecordedPlan, prepare_recorded
+    from leakgauge.audit.recorded import prepare_recorded
     from leakgauge.audit.store import check_reachable
     from leakgauge.report.progress import case_progress
 
     if out is not None:
         check_reachable(out)
-    several = {"files": tuple(map(str, files)), "truths": tuple(map(str, truths))}
-    several |= {"attacks": tuple(attacks)} if attacks else {}
-    prepared = prepare_recorded(RecordedPlan(**options_for(RecordedPlan, options | several)))
+    prepared = prepare_recorded(plan)
     check_limits(limits, prepared)
     with case_progress(stderr(), prepared.cases) as watch:
         return execute(prepared, out, watch)
