@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from scipy.stats import norm
 from leakgauge import params as tree
 from leakgauge.bounds import Bound, bound_of, gaussian_bound
 from leakgauge.catalogue import DEFENCES
-from leakgauge.config import build_defence
+from leakgauge.config import build_client, build_defence
 from leakgauge.defences import DPSGD
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol import FedAvg, FedSGD
@@ -96,6 +97,18 @@ def test_every_defence_of_the_catalogue_has_a_bound_or_a_reason():
         assert found.words.startswith(("No attacker picks", "The noise is too small")) == (found.at_most is not None)
         assert found.words.startswith("No bound exists: ") == (found.at_most is None)
         assert "not known" not in found.words
+
+
+def test_what_a_client_does_besides_its_steps_takes_nothing_away():
+    parts = build_client("fedsgd+augmentation:flip=0.5+sharing:without=['head.*']+transport:dtype=float16")
+    assert at_most("dpsgd:noise_multiplier=2", parts) == pytest.approx(closed(1 / 2))
+    assert at_most("clipping:max_norm=1+gaussian_noise:std=2", parts) == pytest.approx(closed(1 / 2))
+    # A part of an update is still signal plus noise, a rounded one is not.
+    shared, rounded = (build_client(f"fedsgd+{part}") for part in ("sharing:without=['head.*']", "transport"))
+    assert at_most("dpsgd:noise_multiplier=2+secure_aggregation:clients=4", shared) == pytest.approx(closed(1 / 4))
+    assert at_most("dpsgd:noise_multiplier=2+secure_aggregation:clients=4", rounded) == pytest.approx(closed(1 / 2))
+    words = bound_of(parts, crowd=9).words
+    assert all(one in words for one in ("augmented", "a part of the update", "rounding is no noise"))
 
 
 def test_local_steps_compose_as_often_as_an_example_takes_part():
@@ -216,3 +229,9 @@ def test_what_cannot_be_asked_is_refused_in_a_sentence():
             gaussian_bound(1.0, **asked)
     with pytest.raises(InvalidCase, match="noise multiplier"):
         gaussian_bound(-1.0, crowd=9)
+
+
+def test_the_numbers_of_the_page_are_those_of_the_formula():
+    page = (Path(__file__).parents[2] / "docs" / "bounds.md").read_text("utf-8")
+    said = [f"{gaussian_bound(noise, crowd=99).at_most:.3f}".lstrip("0") for noise in (0.5, 1.0, 2.0, 4.0)]
+    assert f"at noise multipliers 0.5, 1, 2, 4: {', '.join(said)}." in page

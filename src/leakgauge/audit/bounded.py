@@ -13,6 +13,7 @@ from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import BatchNormAccess, ThreatModel
 from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace
 
 USUAL_CROWD = 99
 """The crowd that a bound is stated for where an audit has none to identify in."""
@@ -45,11 +46,13 @@ def discloses_statistics(learner: Learner, threat_model: ThreatModel) -> bool:
 
 def _with_error(bound: Bound, client: LocalUpdate, federation: Federation, one: Round) -> Bound:
     """What noise without a clip says of the error, on the first batch, the crowd being what inputs look like."""
-    if one.distractors is None or len(one.distractors) < 2:
-        return bound
+    images = isinstance(federation.space or ImageSpace.of(one.truth.inputs), ImageSpace)
+    references = one.distractors if one.crowd is None else one.crowd
+    if not images or references is None or len(references) < 2:
+        return bound  # a row has no unit that its columns share
     try:
         error = error_bound(
-            client, federation.learner, federation.state, one.truth, one.distractors, generator=seeded(0, "probes")
+            client, federation.learner, federation.state, one.truth, references, generator=seeded(0, "probes")
         )
     except (NotImplementedError, RuntimeError):  # a model through which torch does not differentiate forward
         return bound

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from leakgauge.bounds.unwrapping import Standing, participations, spreads
 from leakgauge.defences import Clipping, GaussianNoise, LaplaceNoise, Mixer, Pruning, Soteria
+from leakgauge.protocol.client_parts import Augmentation, Sharing, Transport
 from leakgauge.protocol.clients import algorithm, layers
 from leakgauge.protocol.local_update import LocalUpdate, Transformed, UpdateTransform
 from leakgauge.protocol.wrappers import Aggregated, Private
@@ -39,6 +40,12 @@ def _of_transform(transform: UpdateTransform) -> str | None:
         return "clipping only shortens the update"
     if isinstance(transform, Pruning):
         return "pruning only hides entries of the update"
+    if isinstance(transform, Sharing):
+        return "sharing a part of the update only keeps the rest"
+    if isinstance(transform, Transport):
+        return "rounding is no noise"
+    if isinstance(transform, Augmentation):
+        return "what comes back is the augmented example"
     if isinstance(transform, Soteria):
         return "Soteria only hides columns of one layer"
     if isinstance(transform, GaussianNoise | LaplaceNoise):

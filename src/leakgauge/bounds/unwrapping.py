@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from leakgauge.bounds.guarantees import ConcentratedGuarantee, GaussianGuarantee, Guarantee
 from leakgauge.defences import Clipping, GaussianNoise, LaplaceNoise, Mixer, Pruning, Soteria
+from leakgauge.protocol.client_parts import Augmentation, Sharing
 from leakgauge.protocol.clients import algorithm, layers, transforms
 from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate, Transformed, UpdateTransform, Wrapped
 from leakgauge.protocol.wrappers import Aggregated, Private
@@ -16,7 +17,7 @@ _SHORTER = (Clipping, Pruning, Soteria)
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldGuarantee:
     """A guarantee that stands so far; ``adds``: its noise still lies on top, so that a mean over clients averages."""
 
     guarantee: Guarantee
@@ -31,7 +32,7 @@ class Standing:
     at the data after the noise had fallen.
     """
 
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldGuarantee, ...] = ()
     length: float = math.inf
     shift: float = math.inf
     spoiled: str | None = None
@@ -61,7 +62,7 @@ def participations(steps: LocalUpdate | None) -> int | None:
     return steps.epochs if isinstance(steps, FedAvg) else None
 
 
-def _private(client: LocalUpdate) -> tuple[Held, ...]:
+def _private(client: LocalUpdate) -> tuple[HeldGuarantee, ...]:
     """The guarantee of DP-SGD: of several the innermost, whose gradients the others never see."""
     found = [layer for layer in layers(client) if isinstance(layer, Private)]
     steps = algorithm(client)
@@ -69,13 +70,14 @@ def _private(client: LocalUpdate) -> tuple[Held, ...]:
     if not found or not found[-1].noise_multiplier or times is None or any(map(spreads, transforms(client))):
         return ()
     shift = math.sqrt(times) / found[-1].noise_multiplier
-    return (Held(GaussianGuarantee(shift, "example"), adds=isinstance(steps, FedSGD)),)
+    return (HeldGuarantee(GaussianGuarantee(shift, "example"), adds=isinstance(steps, FedSGD)),)
 
 
 def spreads(transform: UpdateTransform) -> bool:
     """Whether one example may enter several of what the client trains on, each clipped for itself."""
     encodes = type(transform).encode is not UpdateTransform.encode
-    return encodes and not (isinstance(transform, Mixer) and transform.k == 1)
+    alone = isinstance(transform, Augmentation) or (isinstance(transform, Mixer) and transform.k == 1)
+    return encodes and not alone
 
 
 def peeks(transform: UpdateTransform) -> bool:
@@ -86,8 +88,8 @@ def peeks(transform: UpdateTransform) -> bool:
 def _after(standing: Standing, transform: UpdateTransform) -> Standing:
     if isinstance(transform, GaussianNoise | LaplaceNoise):
         return _with_noise(standing, transform)
-    if isinstance(transform, Mixer):
-        return standing  # which leaves the update as it is
+    if isinstance(transform, Mixer | Augmentation | Sharing):
+        return standing  # the update stays as it is, or some of its entries do
     known = isinstance(transform, _SHORTER)
     if peeks(transform):
         length = standing.length if known else math.inf
@@ -111,7 +113,7 @@ def _with_noise(standing: Standing, noise: GaussianNoise | LaplaceNoise) -> Stan
     if math.isfinite(reach):
         gaussian = isinstance(noise, GaussianNoise)
         new = GaussianGuarantee(reach, "client") if gaussian else ConcentratedGuarantee(reach**2 / 2, "client")
-        held = (*held, Held(new, adds=True))
+        held = (*held, HeldGuarantee(new, adds=True))
     return replace(standing, held=held, length=math.inf, shift=math.inf)
 
 

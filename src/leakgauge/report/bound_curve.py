@@ -22,7 +22,7 @@ _LOW, _HIGH, _POINTS = 0.1, 100.0, 80
 _TICKS = (0.1, 1.0, 10.0, 100.0)
 
 
-class Found(NamedTuple):
+class CurvePoint(NamedTuple):
     """One cell: its epsilon in one round, the share that was identified with its interval, and the words for both."""
 
     number: int
@@ -38,7 +38,7 @@ class BoundCurve:
     """What the template draws, in pixels: a line for each number of guesses, and the cells that have a bound."""
 
     lines: tuple[tuple[str, str], ...]
-    marks: tuple[Found, ...]
+    marks: tuple[CurvePoint, ...]
     x_ticks: tuple[Mark, ...]
     y_ticks: tuple[Mark, ...]
     width: float = WIDTH
@@ -61,7 +61,7 @@ def bound_curve(result: Tradeoff) -> BoundCurve | None:
             )
             mean, low, high = seen.attack.mean, seen.attack.low, seen.attack.high
             top, bottom = (_up(one if math.isfinite(one) else mean) for one in (high, low))
-            marks.append(Found(number, _across(bound.epsilon), _up(mean), top, bottom, words))
+            marks.append(CurvePoint(number, _across(bound.epsilon), _up(mean), top, bottom, words))
     if not marks:
         return None
     lines = tuple(
