@@ -187,4 +187,4 @@ def test_the_gain_is_how_far_a_constant_gradient_carries(optimiser):
 def test_a_client_says_of_itself_what_is_not_the_default():
     assert repr(FedAvg(4, 1, 0.3)) == "FedAvg(epochs=4, batch_size=1, learning_rate=0.3, shuffle=False)"
     client = FedAvg(optimiser=LocalAdam(eps=1e-3), clip_norm=2.0)
-    assert eval(repr(client), {"FedAvg": FedAvg, "LocalAdam": LocalAdam}) == client
+    assert eval(repr(client), {"FedAvg": FedAvg, "LocalAdam": LocalAdam}) == client  # noqa: S307
