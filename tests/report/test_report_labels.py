@@ -40,24 +40,35 @@ def image_leak(hits: int) -> list[Record]:
     return [case, null_of(case)]
 
 
+def control_of_labels() -> list[Record]:
+    """Unrelated undefended updates whose own labels came back."""
+    own = ((8, 0, 0, 0), (0, 5, 0, 3), (2, 2, 2, 2))
+    return [replace(labelled(ALL, counts), null=1 + index, decoy_counts=counts) for index, counts in enumerate(own)]
+
+
 @pytest.mark.parametrize(
     ("records", "expected"),
     [
         ([labelled(ALL, ALL)], f"The labels of 8 of 8 private examples were restored (guessing: {GUESS})."),
         (
-            [labelled(ALL, NONE)],
+            [labelled(ALL, NONE), *control_of_labels()],
             f"Labels were restored no more often than guessing or the null explains: 0 of 8 (guessing: {GUESS}).",
         ),
         (
-            [labelled(ALL, ALL), labelled(ALL, ALL, "pruning"), labelled(ALL, NONE, "clipping")],
+            [labelled(ALL, ALL), labelled(ALL, ALL, "pruning"), labelled(ALL, NONE, "clipping"), *control_of_labels()],
             f"The labels of 8 of 8 private examples were restored (guessing: {GUESS}). "
             "Also restored: 8 of 8 with pruning. "
             "Restored no more often than guessing or the null explains: 0 of 8 with clipping.",
         ),
         (
-            [labelled(ALL, NONE), labelled(ALL, ALL, "pruning")],
+            [labelled(ALL, NONE), labelled(ALL, ALL, "pruning"), *control_of_labels()],
             f"With pruning, the labels of 8 of 8 private examples were restored (guessing: {GUESS}). "
             "Restored no more often than guessing or the null explains: 0 of 8 with no defence.",
+        ),
+        (
+            [labelled(ALL, NONE)],
+            "Whether labels leak is inconclusive: whether the attack restores any labels without a defence is not "
+            "known; declare the client's algorithm, so that it can be tried.",
         ),
         (
             [labelled(ALL, ALL, "as recorded")],
@@ -91,6 +102,7 @@ def image_leak(hits: int) -> list[Record]:
         "none does",
         "defended",
         "only defended",
+        "no control",
         "recorded",
         "blind",
         "labels but no image",

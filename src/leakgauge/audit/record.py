@@ -49,7 +49,8 @@ class Record:
     a recorded update is said to be of, or on a null's own; ``settled`` whether the loss had stopped falling, None =
     there is none. ``steps`` and ``cpu_seconds`` are what the attack spent, ``seconds`` how long it took on the wall.
 
-    ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known;
+    ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known,
+    and ``decoy_counts``, on a null, how many its own batch has;
     ``label_guess`` holds the expected scores of labels that are guessed. ``code`` is the fingerprint of the source that
     made the record, empty where that was not yet noted; ``space`` is what the model takes, None for images of the size
     that they have."""
@@ -75,6 +76,7 @@ class Record:
     crowd: int = 0
     true_counts: tuple[int, ...] | None = None
     restored_counts: tuple[int, ...] | None = None
+    decoy_counts: tuple[int, ...] | None = None
     label_guess: Mapping[str, float] = field(default_factory=dict)
     space: InputSpace | None = None
     strangers: int = 0
@@ -115,8 +117,8 @@ class Record:
             values[name] = tuple(values[name])
         for name in ("facts", "label_guess"):
             values[name] = {key: _number(value) for key, value in values[name].items()}
-        for name in ("true_counts", "restored_counts"):
-            values[name] = None if values[name] is None else tuple(values[name])
+        for name in ("true_counts", "restored_counts", "decoy_counts"):
+            values[name] = None if values.get(name) is None else tuple(values[name])
         return cls(**values, pictures=pictures)
 
 

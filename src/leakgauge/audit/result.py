@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from leakgauge.audit.label_verdict import LabelJudgement, judge_labels
 from leakgauge.audit.limits import NOTHING_LEAKED, check, exceeding
 from leakgauge.audit.record import Record
-from leakgauge.audit.verdict import Judgement, Power, Verdict, judge, labels_leak, of_all
+from leakgauge.audit.verdict import Judgement, Power, Verdict, judge, of_all
 from leakgauge.bounds import Bound, read_bounds
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.files import finite
@@ -90,6 +91,7 @@ class Finding:
     power: Power | None = None
     bound: Bound | None = None
     cpu_seconds: float = math.nan
+    labels: LabelJudgement | None = None
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -128,11 +130,8 @@ class Finding:
 
     @property
     def labels_leak(self) -> bool | None:
-        """Whether more labels were restored than guessing and the null explain; None if that was not measured."""
-        recall = self.measured(LabelRecall.name)
-        if recall is None or not self.restored_labels:
-            return None
-        return labels_leak(recall.attack, recall.null, recall.guess)
+        """Whether labels were read and not guessed; None if that was not judged."""
+        return None if self.labels is None else self.labels.verdict.leaks
 
     def measured(self, name: str) -> Measurement | None:
         """What a metric found out; None where it was not measured or says nothing, as of labels that were given."""
@@ -153,6 +152,7 @@ class Finding:
             "metrics": {name: one.to_dict() for name, one in self.measurements.items()},
             "labels": [_label_counts(record) for record in self.records] if self.restored_labels else [],
             "labels_leak": self.labels_leak,
+            "label_judgement": None if self.labels is None else self.labels.to_dict(),
             "verdict": self.verdict.value,
             "leaked": self.leaked,
             "leaks": [list(one) for one in self.leaks],
@@ -247,13 +247,15 @@ def summarise_records(
         for name, group in groups.get(UNDEFENDED, {}).items()
         if any(one.control for one in group)
     }
+    controls = {name: [one for one in group if one.null] for name, group in groups.get(UNDEFENDED, {}).items()}
     rows, bounds = [], read_bounds(description)
     for defence, attacks in groups.items():
         own = {name: [one for one in group if one.null] for name, group in attacks.items()}
         judged = judge(attacks, own | undefended)
+        labels = judge_labels(_hidden(attacks), own | controls)
         bound = bounds.get(defence)
         rows += [
-            _finding(group, *judged[name], bound)
+            _finding(group, *judged[name], bound, labels.get(name))
             for name, group in attacks.items()
             if any(not record.null for record in group)
         ]
@@ -268,7 +270,18 @@ def _by_attack(records: Sequence[Record]) -> dict[str, list[Record]]:
     return groups
 
 
-def _finding(group: Sequence[Record], judgement: Judgement, power: Power | None, bound: Bound | None) -> Finding:
+def _hidden(attacks: Mapping[str, Sequence[Record]]) -> dict[str, list[Record]]:
+    """What names labels that it was not given."""
+    return {name: [one for one in group if not labels_given(one.ledger)] for name, group in attacks.items()}
+
+
+def _finding(
+    group: Sequence[Record],
+    judgement: Judgement,
+    power: Power | None,
+    bound: Bound | None,
+    labels: LabelJudgement | None,
+) -> Finding:
     records = tuple(record for record in group if not record.null)
     nulls = tuple(record for record in group if record.null)
     first = records[0]
@@ -293,6 +306,7 @@ def _finding(group: Sequence[Record], judgement: Judgement, power: Power | None,
         nulls=nulls,
         power=power,
         bound=bound,
+        labels=labels,
     )
 
 

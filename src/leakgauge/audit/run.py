@@ -94,6 +94,7 @@ def run_case(
         settled=is_settled(reconstruction),
         true_counts=true_counts,
         restored_counts=restored_counts,
+        decoy_counts=_count(None if case.decoy is None else case.decoy.labels, num_classes),
         label_guess={} if true_counts is None or restored_counts is None else expected_guess(true_counts),
         pictures=Pictures() if case.labels_only else _pictures(reconstruction, comparison),
     )

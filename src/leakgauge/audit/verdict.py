@@ -1,4 +1,4 @@
-"""The rule by which leakage is judged, of images and of labels; there is no other."""
+"""The rule by which leakage is judged, example by example; that of labels is in `label_verdict`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Literal
 from scipy import stats
 
 from leakgauge.audit.record import Record
-from leakgauge.metrics import Summary, beyond_chance, least_by_rank
+from leakgauge.metrics import least_by_rank
 from leakgauge.space import ImageSpace
 from leakgauge.types import Outcome
 
 SIGNIFICANT = 0.05
 """How often, at most, an update that gives nothing away is said to leak."""
-_CERTAIN = 1e-4
+CERTAIN = 1e-4
 """What a corrected p-value has to stay below where the declared client does not explain the update."""
 _SLOWEST = 0.1
 """The least exponent with which the p-values of unrelated updates fall."""
@@ -53,6 +53,7 @@ class Reason(Enum):
     NO_CONTROL = "there is no positive control"
     CROWD_TOO_SMALL = "the crowd is too small"
     NULL_RECOVERS_TOO = "the attack returns it from an unrelated update too"
+    TOO_FEW_LABELS = "so few labels of so few classes could have been guessed"
     FINITE_DIFFERENCES = "the derivatives were finite differences"
 
 
@@ -166,7 +167,7 @@ def _judge_one(
     if not p:
         return Judgement(Verdict.NOT_JUDGED)
     explained = [is_explained(record, group) for record in records for _ in record.evidence]
-    leaked = tuple(one <= (SIGNIFICANT if known else _CERTAIN) for one, known in zip(p, explained, strict=True))
+    leaked = tuple(one <= (SIGNIFICANT if known else CERTAIN) for one, known in zip(p, explained, strict=True))
     if any(leaked):
         verdict = Verdict.LEAKS if 2 * sum(leaked) >= len(leaked) else Verdict.LEAKS_PARTLY
         return Judgement(verdict, leaked, p)
@@ -234,14 +235,6 @@ def _power(controls: Sequence[Record], tests: int, examples: int) -> Power | Non
     return Power(seen, len(tried), rate, 1 - (1 - rate) ** examples)
 
 
-def labels_leak(recall: Summary, null: Summary, guess: float) -> bool:
-    """More labels restored than guessing and the null explain.
-
-    The guess is exact, so the binomial test is against it; the null, one other batch, must be exceeded as well.
-    """
-    return _by_chance(recall, guess) < SIGNIFICANT and not recall.mean <= null.mean
-
-
 def gravest(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=list(Verdict).index, default=Verdict.NOT_JUDGED)
 
@@ -257,7 +250,3 @@ def of_all(judgements: Sequence[Judgement]) -> Judgement:
     counted = [one for one in judgements if not (found_nothing and one.reasons and failed.issuperset(one.reasons))]
     worst = gravest(one.verdict for one in counted)
     return next((one for one in counted if one.verdict is worst), Judgement(Verdict.NOT_JUDGED))
-
-
-def _by_chance(seen: Summary, chance: float) -> float:
-    return beyond_chance(round(seen.mean * seen.count), seen.count, chance)

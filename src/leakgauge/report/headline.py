@@ -13,6 +13,7 @@ from leakgauge.report.judgements import (
     describe_leaked,
     describe_power,
     explain_doubt,
+    explain_label_doubt,
     show_leaked,
 )
 from leakgauge.report.words import (
@@ -196,10 +197,16 @@ def _of_labels(rows: Sequence[Finding]) -> list[str]:
         return join([show_restored(row) + (f" with {called[row.defence]}" if len(best) > 1 else "") for row in chosen])
 
     leaking = [row for row in ordered if row.labels_leak]
-    explained = [row for row in ordered if not row.labels_leak]
+    doubtful = [row for row in ordered if row.labels is not None and row.labels.verdict is Verdict.INCONCLUSIVE]
+    explained = [row for row in ordered if not row.labels_leak and row not in doubtful]
+    unknown = [
+        f"Whether labels leak{f' with {called[row.defence]}' if len(best) > 1 else ''} is inconclusive: "
+        f"{explain_label_doubt(row)}."
+        for row in doubtful
+    ]
     if not leaking:
         said = f"Labels were restored no more often than guessing or the null explains: {shares(explained)} {guess}."
-        return [said]
+        return [*([said] if explained else []), *unknown]
     first = next((row for row in leaking if row.defence == UNDEFENDED), leaking[0])
     whose = "" if len(best) == 1 or first.defence == UNDEFENDED else f"with {called[first.defence]}, "
     plural = "" if first.victims == 1 else "s"
@@ -210,7 +217,7 @@ def _of_labels(rows: Sequence[Finding]) -> list[str]:
         sentences.append(f"Also restored: {shares(others)}.")
     if explained:
         sentences.append(f"Restored no more often than guessing or the null explains: {shares(explained)}.")
-    return sentences
+    return [*sentences, *unknown]
 
 
 def _share(row: Finding) -> float:

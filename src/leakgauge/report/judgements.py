@@ -49,6 +49,9 @@ REASONS = {
         "the crowd is too small to convict even an exact copy", "give more references of the same kind"
     ),
     Reason.NULL_RECOVERS_TOO: Clause("the attack returns the same from an unrelated update", "try another attack"),
+    Reason.TOO_FEW_LABELS: Clause(
+        "so few labels of so few classes could have been guessed", "give more rounds or larger batches"
+    ),
     Reason.FINITE_DIFFERENCES: Clause(
         "the derivatives were only estimated, by finite differences", "use a model that can be differentiated twice"
     ),
@@ -73,6 +76,40 @@ _RECORDED_REASONS = REASONS | {
 }
 
 
+_LABEL_REASONS = {
+    Reason.TOO_FEW_LABELS: REASONS[Reason.TOO_FEW_LABELS],
+    Reason.NOT_EXPLAINED: Clause(
+        "the declared client does not explain the update", "see with `leakgauge explain` which one does"
+    ),
+    Reason.NULL_RECOVERS_TOO: Clause("the attack names the same labels in unrelated updates", "try another attack"),
+    Reason.NO_CONTROL: Clause(
+        "whether the attack restores any labels without a defence is not known",
+        "declare the client's algorithm, so that it can be tried",
+    ),
+    Reason.CONTROL_FAILED: Clause(
+        "the attack restores no labels even of undefended updates of known ones", "try another attack"
+    ),
+}
+
+
+def explain_label_doubt(row: Finding) -> str:
+    """Why nothing can be told of the labels, and what to do about it."""
+    reasons = () if row.labels is None else row.labels.reasons
+    clauses = [clause for reason, clause in _LABEL_REASONS.items() if reason in reasons]
+    return f"{join([one.why for one in clauses])}; {join(list(dict.fromkeys(one.remedy for one in clauses)))}"
+
+
+def doubtful_labels(result: AuditResult) -> list[Finding]:
+    """Of each defence whose labels alone were attacked, a row of which nothing can be told if that holds for all."""
+    found = []
+    for defence in dict.fromkeys(row.defence for row in result.rows):
+        rows = [row for row in result.rows if row.defence == defence]
+        judged = [row.labels.verdict for row in rows if row.labels is not None]
+        if judged and all(row.verdict is Verdict.NOT_JUDGED for row in rows) and set(judged) == {Verdict.INCONCLUSIVE}:
+            found.append(next(row for row in rows if row.labels is not None))
+    return found
+
+
 def explain_doubt(row: Finding, *, so: str = "") -> str:
     """Why nothing can be told, what follows from that, and what to do about it."""
     known = _RECORDED_REASONS if row.defence == RECORDED else REASONS
@@ -92,7 +129,7 @@ def inconclusive_sentences(result: AuditResult) -> list[str]:
         f"{row.defence}: {explain_doubt(row)} (attack {row.attack})"
         for row in standings(result)
         if row.verdict is Verdict.INCONCLUSIVE
-    ]
+    ] + [f"{row.defence}: {explain_label_doubt(row)} (attack {row.attack})" for row in doubtful_labels(result)]
 
 
 def show_p(p: float) -> str:

@@ -43,10 +43,19 @@ def only_labels_leak(result: AuditResult) -> bool:
     return any_labels_leak(result) and not any(row.verdict.leaks for row in result.rows)
 
 
+_OF_LABELS = {
+    Verdict.LEAKS: "labels leak",
+    Verdict.LEAKS_PARTLY: "labels leak partly",
+    Verdict.INCONCLUSIVE: "labels inconclusive",
+    Verdict.NO_LEAK_FOUND: "no label leak found",
+}
+
+
 def standing(row: Finding) -> tuple[str, Verdict]:
     """The verdict in words, and the one that colours it; what restored labels alone is judged by them."""
-    if row.verdict is Verdict.NOT_JUDGED and row.labels_leak:
-        return "labels leak", Verdict.LEAKS_PARTLY
+    if row.verdict is Verdict.NOT_JUDGED and row.labels is not None:
+        verdict = row.labels.verdict
+        return _OF_LABELS[verdict], Verdict.LEAKS_PARTLY if verdict.leaks else verdict
     return row.verdict.value, row.verdict
 
 
