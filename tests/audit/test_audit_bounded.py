@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torch
@@ -13,9 +14,11 @@ from leakgauge import audit
 from leakgauge.audit.bounded import describe_bounds
 from leakgauge.audit.grid import Round
 from leakgauge.audit.plan import AuditPlan, prepare
+from leakgauge.audit.recorded import RecordedPlan, prepare_recorded
 from leakgauge.bounds import read_bounds
 from leakgauge.config import build_defence
 from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state
+from leakgauge.protocol.recording import RecordedRound, write_round
 from leakgauge.types import Batch
 
 PLAN = AuditPlan(
@@ -63,3 +66,24 @@ def test_statistics_that_leave_without_noise_leave_no_bound():
         found = describe_bounds(Federation(learner, state), defences, rounds, THREAT_MODELS[name])["both"]
         assert (found["at_most"] is not None) == bounded
         assert ("statistics" in found["words"]) == (not bounded)
+
+
+def test_a_recorded_round_has_the_bound_of_what_it_is_declared_to_be(tmp_path, monkeypatch):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(9, 3))
+    monkeypatch.setattr(sys.modules["leakgauge.audit.recorded"], "import_factory", lambda reference: model)
+    update = {
+        name: torch.ones_like(tensor) * len(name) + torch.rand(tensor.shape)
+        for name, tensor in model.named_parameters()
+    }
+
+    def bounds(defence, local_update="fedsgd"):
+        path = tmp_path / "round.safetensors"
+        kept = RecordedRound(model.state_dict(), update, (1, 3, 3), 2, defence=defence, local_update=local_update)
+        write_round(path, kept)
+        return read_bounds(prepare_recorded(RecordedPlan((str(path),), "any:model")).description)
+
+    (private,) = bounds("dpsgd:noise_multiplier=1").values()
+    assert private.at_most == pytest.approx(norm.cdf(norm.ppf(2 / 100) + 1))
+    (plain,) = bounds("none").values()
+    assert plain.at_most is None
+    assert bounds(None, local_update=None) == {}

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leakgauge.audit.grid import Round
+from leakgauge.audit.result import RECORDED
 from leakgauge.bounds import Bound, bound_of, error_bound, no_bound
 from leakgauge.defences import Defence
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import LocalUpdate
+from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import BatchNormAccess, ThreatModel
 from leakgauge.randomness import seeded
@@ -17,6 +19,8 @@ from leakgauge.space import ImageSpace
 
 USUAL_CROWD = 99
 """The crowd that a bound is stated for where an audit has none to identify in."""
+
+_STATISTICS = "the exact statistics of the private batch are given beside the update, without noise"
 
 
 def describe_bounds(
@@ -26,8 +30,7 @@ def describe_bounds(
     crowds = [0 if one.distractors is None else len(one.distractors) for one in rounds]
     crowd, guesses = min(crowds) or USUAL_CROWD, max(len(one.truth) for one in rounds)
     if discloses_statistics(federation.learner, threat_model):
-        reason = "the exact statistics of the private batch are given beside the update, without noise"
-        return {name: no_bound(reason, crowd=crowd, guesses=guesses).to_dict() for name in defences}
+        return {name: no_bound(_STATISTICS, crowd=crowd, guesses=guesses).to_dict() for name in defences}
     found = {}
     for name, defence in defences.items():
         client = defence(federation.local_update)
@@ -36,6 +39,17 @@ def describe_bounds(
             bound if bound.at_most is not None else _with_error(bound, client, federation, rounds[0])
         ).to_dict()
     return found
+
+
+def describe_recorded_bounds(seen: Sequence[UpdateObservation], crowd: int) -> dict[str, Any]:
+    """Of recorded rounds, by what their clients are declared to be; nothing where that is not said or not the same."""
+    clients = [one.local_update for one in seen]
+    if clients[0] is None or any(client != clients[0] for client in clients):
+        return {}
+    guesses = max(one.num_examples or 1 for one in seen)
+    if any(one.batch_norm.statistics is not None for one in seen):
+        return {RECORDED: no_bound(_STATISTICS, crowd=crowd, guesses=guesses).to_dict()}
+    return {RECORDED: bound_of(clients[0], crowd=crowd, guesses=guesses).to_dict()}
 
 
 def discloses_statistics(learner: Learner, threat_model: ThreatModel) -> bool:

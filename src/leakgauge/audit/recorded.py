@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 
 from leakgauge.attacks.base import Attack, LabelAttack
 from leakgauge.attacks.budget import Clock, with_budget
+from leakgauge.audit.bounded import describe_recorded_bounds
 from leakgauge.audit.case import Case
 from leakgauge.audit.declaration import redeclare
 from leakgauge.audit.execute import PreparedAudit
@@ -121,6 +122,7 @@ def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
         by_round = _score_labels(plan, opened, attacks)
     else:
         by_round, description["crowd"] = _score_inputs(plan, opened, attacks)
+        description["bounds"] = describe_recorded_bounds([one.observation for one in opened], _CROWD)
     # Attack by attack, as an audit runs them.
     cases = sorted(
         (case for cases in by_round for case in cases), key=lambda case: list(attacks).index(case.attack_name)
