@@ -56,7 +56,7 @@ def test_an_interrupted_audit_reports_what_it_has_and_is_resumed(
     assert len(stopped.rows) == (finished + 1) // 2
     assert count_runs == planned[:finished]
     page = Path("out/index.html").read_text()
-    assert f"Stopped early: {finished} of 8" in page
+    assert f"Stopped early: {finished} attack runs" in page
     release()
     count_runs.clear()
     done = command(*words)
@@ -157,7 +157,7 @@ def test_a_process_that_is_stopped_loses_nothing_that_was_finished(
         assert "Run the same command to resume" in err
         assert "Traceback" not in err
         assert '"complete": false' in out
-        assert f"Stopped early: {finished} of 4" in Path("out/index.html").read_text()
+        assert f"Stopped early: {finished} attack runs" in Path("out/index.html").read_text()
         assert not list(Path("out").glob(".*"))
         assert not list(Path("out/tensors").glob(".*"))
     else:
