@@ -248,3 +248,10 @@ def test_a_figure_belongs_to_each_row_that_restored_labels() -> None:
         ("Pruning", "label_attack"),
     ]
     assert result["none"].verdict is Verdict.NOT_JUDGED
+
+
+def test_of_labels_alone_those_that_leaked_are_limited() -> None:
+    result = audit_of([labelled(ALL, ALL)])
+    assert result.exceeding({"leaked": 7}) == ["none: 8 of 8 labels leaked, the limit is 7 (attack label_attack)"]
+    assert result.exceeding({"leaked": 8}) == []
+    assert audit_of([labelled(ALL, NONE)]).exceeding({"leaked": 0}) == []

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from leakgauge.audit.verdict import Verdict
 from leakgauge.catalogue import describe_metric
 from leakgauge.errors import Inconclusive, InvalidCase, LeakFound
+from leakgauge.metrics import LabelRecall
 
 if TYPE_CHECKING:
-    from leakgauge.audit.result import AuditResult
+    from leakgauge.audit.result import AuditResult, Finding
 
 LEAKED = "leaked"
 """The limit that is no metric's: how many private examples may leak."""
@@ -51,16 +52,27 @@ def check(result: AuditResult, limits: Mapping[str, float], *, allow_inconclusiv
 
 def _too_many(result: AuditResult, limit: float) -> Iterator[str]:
     for defence in dict.fromkeys(row.defence for row in result.rows):
-        rows = [row for row in result.rows if row.defence == defence]
-        if all(row.verdict is Verdict.NOT_JUDGED for row in rows):
+        counts = [(row, found) for row in result.rows if row.defence == defence and (found := _count(row)) is not None]
+        if not counts:
             raise InvalidCase(
                 f"Whether anything leaked was not judged for the defence {defence!r}, so {LEAKED!r} cannot be a limit; "
                 "add what it needs (another attack, the truth, references) or drop the limit."
             )
-        for row in rows:
-            if row.leaked > limit:
-                counted = f"{row.leaked} of {len(row.judgement.leaked)} leaked"
+        for row, (leaked, tried, what) in counts:
+            if leaked > limit:
+                counted = f"{leaked} of {tried} {what}leaked"
                 yield f"{row.defence}: {counted}, the limit is {limit:g} (attack {row.attack})"
+
+
+def _count(row: Finding) -> tuple[int, int, str] | None:
+    """How many examples leaked, of how many; of an attack after labels alone, how many labels; None = not judged."""
+    if row.verdict is not Verdict.NOT_JUDGED:
+        return row.leaked, len(row.judgement.leaked), ""
+    recall = row.measured(LabelRecall.name)
+    if row.labels is None or row.labels.verdict is Verdict.NOT_JUDGED or recall is None:
+        return None
+    restored = round(recall.attack.mean * recall.attack.count)
+    return restored if row.labels.verdict.leaks else 0, recall.attack.count, "labels "
 
 
 def _too_high(result: AuditResult, name: str, limit: float) -> Iterator[str]:
