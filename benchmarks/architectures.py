@@ -480,8 +480,24 @@ CONVOLUTIONAL = frozenset(
 TRANSFORMERS = frozenset({"vit, MultiheadAttention", "vit, scaled_dot_product_attention"})
 
 
+class Normalised(nn.Module):
+    """Pixels to about zero mean and unit deviation, as the transforms of a data loader would, and then the model."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("mean", torch.full((3, 1, 1), 0.5))
+        self.register_buffer("std", torch.full((3, 1, 1), 0.25))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model((x - self.mean) / self.std)
+
+
 def build(name: str) -> nn.Module:
     """The architecture with weights of its own, in eval mode."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        return ARCHITECTURES[name]().eval()
+        return Normalised(ARCHITECTURES[name]()).eval()

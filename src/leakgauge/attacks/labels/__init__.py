@@ -3,6 +3,7 @@
 from leakgauge.attacks.labels.alternating import Alternating
 from leakgauge.attacks.labels.base import CountRule
 from leakgauge.attacks.labels.best import BestLabels, best
+from leakgauge.attacks.labels.class_gradients import ClassGradients
 from leakgauge.attacks.labels.guess import ClassPrior
 from leakgauge.attacks.labels.head_matching import HeadMatching
 from leakgauge.attacks.labels.idlg import IDLG
