@@ -11,7 +11,19 @@ from leakgauge.attacks.analytic import FullyConnected, LinearLayer
 from leakgauge.attacks.encodings.clustering.attack import Clustering
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
 from leakgauge.attacks.encodings.search.removal import AlignedRemoval, PublicRemoval
-from leakgauge.attacks.labels import IDLG, ILRG, LLG, RLG, ZLG, Alternating, ClassPrior, HeadMatching, MinRow, SoftLabel
+from leakgauge.attacks.labels import (
+    IDLG,
+    ILRG,
+    LLG,
+    RLG,
+    ZLG,
+    Alternating,
+    ClassGradients,
+    ClassPrior,
+    HeadMatching,
+    MinRow,
+    SoftLabel,
+)
 from leakgauge.attacks.labels import best as best_labels
 from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, LabelFlip
 from leakgauge.attacks.recipes import (
@@ -109,6 +121,7 @@ ATTACKS: Shelf = {
     "rlg": RLG,
     "zlg": ZLG,
     "soft_label": SoftLabel,
+    "class_gradients": ClassGradients,
     "class_prior": ClassPrior,
     "front_layer": FrontLayer,
     "identity_convolutions": IdentityConvolutions,

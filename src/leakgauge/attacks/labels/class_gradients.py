@@ -50,7 +50,7 @@ def _nearest(update: ParamTree, classes: int) -> list[str]:
     """The last tensors of the update whose gradients of all classes fit into memory."""
     names: list[str] = []
     left = _ENTRIES // classes
-    for name, tensor in reversed(update.items()):
+    for name, tensor in reversed(list(update.items())):
         left -= tensor.numel()
         if left < 0 and names:
             break
