@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -73,8 +74,8 @@ class Bilinear(Layer):
 
     needs_cotangent: ClassVar[bool] = True
 
-    def multiply(self, weights: Weights, a: Tensor, b: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def multiply(self, weights: Weights, a: Tensor, b: Tensor) -> Tensor: ...
 
     def back_left(self, weights: Weights, gy: Tensor, a: Tensor, b: Tensor) -> Tensor:
         """The transpose of f(., b), into the shape of ``a``."""
