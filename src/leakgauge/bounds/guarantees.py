@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from leakgauge.bounds.losses import PrivacyLoss, sampled_gaussian_loss
 
@@ -68,7 +68,7 @@ class GaussianGuarantee(Guarantee):
             return min(chance, 1.0)
         if sampling == 1:
             # One round of noise that is sqrt(rounds) times smaller.
-            return float(norm.cdf(norm.ppf(chance) + math.sqrt(rounds) * self.shift))
+            return float(ndtr(ndtri(chance) + math.sqrt(rounds) * self.shift))
         # Without the example in any round nothing is left but chance, whatever the noise.
         at_worst = 1 - (1 - sampling) ** rounds * (1 - chance)
         if self.shift > _PLAIN:
@@ -125,10 +125,10 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
         return 0.0
 
     def excess(epsilon: float) -> float:
-        below = math.exp(min(epsilon + norm.logcdf(-shift / 2 - epsilon / shift), 0.0))
-        return float(norm.cdf(shift / 2 - epsilon / shift)) - below - delta
+        below = math.exp(min(epsilon + log_ndtr(-shift / 2 - epsilon / shift), 0.0))
+        return float(ndtr(shift / 2 - epsilon / shift)) - below - delta
 
-    most = shift**2 / 2 + shift * -float(norm.ppf(delta)) + 1
+    most = shift**2 / 2 + shift * -float(ndtri(delta)) + 1
     return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, most, xtol=1e-9))
 
 

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scipy.optimize import brentq
-
 from leakgauge.bounds import GaussianGuarantee
 from leakgauge.bounds.guarantees import gaussian_epsilon
 from leakgauge.defences import DELTA
@@ -18,7 +16,8 @@ from leakgauge.report.words import humanise, show_hits
 from leakgauge.tradeoff.result import Tradeoff
 
 WIDTH, HEIGHT = 560.0, 240.0
-_LOW, _HIGH, _POINTS = 0.1, 100.0, 80
+_LOW, _HIGH = 0.1, 100.0
+_LEAST, _MOST, _POINTS = 0.02, 12.0, 80
 _TICKS = (0.1, 1.0, 10.0, 100.0)
 
 
@@ -72,19 +71,11 @@ def bound_curve(result: Tradeoff) -> BoundCurve | None:
     return BoundCurve(lines, tuple(marks), across, up)
 
 
-def shift_at(epsilon: float) -> float:
-    """The Gaussian mechanism that has this epsilon at ``DELTA``: what it hides, in units of its noise.
-
-    >>> round(shift_at(4.377), 3)
-    1.0
-    """
-    return float(brentq(lambda shift: gaussian_epsilon(shift, DELTA) - epsilon, 1e-4, 1e3))
-
-
 def _line(chance: float) -> str:
-    epsilons = [_LOW * (_HIGH / _LOW) ** (index / (_POINTS - 1)) for index in range(_POINTS)]
-    shares = [GaussianGuarantee(shift_at(epsilon)).success(chance) for epsilon in epsilons]
-    return " ".join(f"{_across(epsilon)},{_up(share)}" for epsilon, share in zip(epsilons, shares))
+    # From noise to both, since epsilon has no inverse in closed form.
+    shifts = [_LEAST * (_MOST / _LEAST) ** (index / (_POINTS - 1)) for index in range(_POINTS)]
+    found = [(gaussian_epsilon(shift, DELTA), GaussianGuarantee(shift).success(chance)) for shift in shifts]
+    return " ".join(f"{_across(epsilon)},{_up(share)}" for epsilon, share in found if _LOW <= epsilon <= _HIGH)
 
 
 def _across(epsilon: float) -> float:
