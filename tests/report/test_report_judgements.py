@@ -30,7 +30,9 @@ def rounds(*leaked: tuple[int, ...], size: int = 64) -> list[Record]:
     found = []
     for number, places in enumerate(leaked):
         evidence = tuple(0.0 if place + 1 in places else 0.5 for place in range(size))
-        found.append(record(hits=0, size=size, round=number, evidence=evidence, residual=0.1))
+        made = record(hits=0, size=size, round=number, evidence=evidence, residual=0.1)
+        psnr = tuple(90.0 if place + 1 in places else 10.0 for place in range(size))
+        found.append(replace(made, scores={**made.scores, "psnr": psnr}))
     return found
 
 
@@ -43,6 +45,11 @@ def judged(*leaked: tuple[int, ...], size: int = 64) -> AuditResult:
 def test_the_leaked_are_named_by_their_numbers() -> None:
     (row,) = judged((5, 17, 40)).rows
     assert describe_leaked(row) == "3 of 64 private images: numbers 5, 17 and 40 (exact)"
+
+
+def test_what_is_certain_but_blurred_is_not_called_exact() -> None:
+    (row,) = audit_of([record(hits=2, evidence=(1e-29, 1e-29, *(0.5,) * 6))]).rows
+    assert describe_leaked(row) == "2 of 8 private images: numbers 1 and 2 (p at most 1e-24)"
 
 
 def test_of_several_rounds_each_is_named() -> None:

@@ -16,7 +16,7 @@ from leakgauge.audit.result import AuditResult, Finding
 from leakgauge.audit.verdict import Verdict
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.metrics import Kind, LabelRecall, Metric
-from leakgauge.report.judgements import show_leaked, show_p, strength
+from leakgauge.report.judgements import show_leaked, show_strength
 from leakgauge.report.words import (
     NOT_MEASURED,
     count_restored,
@@ -177,9 +177,9 @@ def _metrics(rows: Sequence[Finding], space: InputSpace) -> list[Metric]:
 
 def _leaked(row: Finding) -> Text:
     """How many leaked, above how surely: of the weakest leak, or else of the strongest that was seen."""
-    if (p := strength(row)) is None:
+    if not row.judgement.p:
         return not_measured()
-    return Text(show_leaked(row).replace(" of ", "/")).append(f"\n{show_p(p)}", "dim")
+    return Text(show_leaked(row).replace(" of ", "/")).append(f"\n{show_strength(row)}", "dim")
 
 
 def _score(metric: Metric, row: Finding) -> Text:

@@ -7,16 +7,20 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from leakgauge.audit.record import Record
 from leakgauge.audit.result import RECORDED, AuditResult, Finding
 from leakgauge.audit.verdict import Reason, Verdict
+from leakgauge.metrics import PSNR
 from leakgauge.report.words import capitalise, join, noun, short_names, standings
 
 MOST_NUMBERS = 8
 """So many leaked examples are named; the others are counted."""
 
-_EXACT = 1e-24
-"""A p-value below this is that of an exact copy, which has 1e-30 before any correction."""
+_LEAST = 1e-24
+"""P-values below this differ by nothing that counts."""
 
+_EXACT = 60.0
+"""The PSNR from which on a copy is called exact: no pixel is off by what an eye or eight bits could tell."""
 
 _VACUOUS = 0.995
 """A bound above this says nothing, and is left to the table."""
@@ -135,12 +139,10 @@ def inconclusive_sentences(result: AuditResult) -> list[str]:
 def show_p(p: float) -> str:
     """A p-value as a person reads it.
 
-    >>> show_p(0.0312), show_p(2.13e-5), show_p(0.0)
-    ('p 0.031', 'p 2e-05', 'exact')
+    >>> show_p(0.0312), show_p(2.13e-5), show_p(1e-30)
+    ('p 0.031', 'p 2e-05', 'p 1e-24')
     """
-    if p < _EXACT:
-        return "exact"
-    return f"p {p:.2g}" if p >= 1e-3 else f"p {p:.0e}"
+    return f"p {p:.2g}" if p >= 1e-3 else f"p {max(p, _LEAST):.0e}"
 
 
 def strength(row: Finding) -> float | None:
@@ -151,6 +153,21 @@ def strength(row: Finding) -> float | None:
     return max(leaked) if leaked else min(row.judgement.p)
 
 
+def show_strength(row: Finding) -> str:
+    """How surely they leaked: as exact copies, or by the weakest p; nothing where nothing was judged."""
+    records = {record.round: record for record in row.records}
+    if row.leaks and all(is_exact(records[number], place) for number, place in row.leaks):
+        return "exact"
+    p = strength(row)
+    return "" if p is None else show_p(p)
+
+
+def is_exact(record: Record, place: int) -> bool:
+    """Whether an image came back as it was, to the eye and to eight bits."""
+    psnr = record.scores.get(PSNR.name, ())
+    return place < len(psnr) and psnr[place] >= _EXACT
+
+
 def show_leaked(row: Finding) -> str:
     """How many leaked, of how many that were judged."""
     return f"{row.leaked} of {len(row.judgement.leaked)}"
@@ -159,9 +176,8 @@ def show_leaked(row: Finding) -> str:
 def describe_leaked(row: Finding) -> str:
     """How many, of what, which, and how surely, such as "3 of 64 private images: numbers 5, 17 and 40 (p 2e-05)"."""
     counted = f"{show_leaked(row)} private {noun([row])}{'' if len(row.judgement.leaked) == 1 else 's'}"
-    which, p = name_leaked(row), strength(row)
-    sure = "" if p is None else f" ({show_p(p).replace('p ', 'p at most ')})"
-    return f"{counted}{f': {which}' if which else ''}{sure}"
+    which, sure = name_leaked(row), show_strength(row).replace("p ", "p at most ")
+    return f"{counted}{f': {which}' if which else ''}{f' ({sure})' if sure else ''}"
 
 
 def name_leaked(row: Finding) -> str:

@@ -17,7 +17,7 @@ from leakgauge.audit.result import UNDEFENDED, AuditResult, Finding, decisive
 from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import PSNR
 from leakgauge.report.images import to_picture
-from leakgauge.report.judgements import show_leaked, show_p
+from leakgauge.report.judgements import is_exact, show_leaked, show_p
 from leakgauge.report.words import NOT_MEASURED, humanise, of_encodings, unrelated
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
@@ -197,7 +197,8 @@ def _tile(record: Record, index: int, words: str, sure: float | None) -> Tile:
         return Tile(None, "nothing recovered", "")
     psnr = _score(record, PSNR.name, index)
     caption = "" if psnr is None else f"{psnr:.1f} dB"
-    leaked, said = sure is not None, "" if sure is None else show_p(sure)
+    leaked = sure is not None
+    said = "" if sure is None else "exact" if is_exact(record, index) else show_p(sure)
     return Tile(source, f"{words}, PSNR {caption or NOT_MEASURED}", caption, leaked, said)
 
 

@@ -100,15 +100,9 @@ def count_victims(row: Finding) -> int:
     return max(row.victims, measurement.attack.count if measurement else 0)
 
 
-def show_private(row: Finding) -> str:
-    """How many private inputs were picked out, of how many, and what they are."""
-    return show_identified(row, of=f"private {noun([row])}")
-
-
-def show_identified(row: Finding, *, of: str = "") -> str:
+def show_identified(row: Finding) -> str:
     """How many private inputs were picked out, of how many."""
-    counted = f"{count_identified(row)} of {count_victims(row)}"
-    return f"{counted} {of}{'' if count_victims(row) == 1 else 's'}" if of else counted
+    return f"{count_identified(row)} of {count_victims(row)}"
 
 
 def show_hits(summary: Summary) -> str:
