@@ -26,7 +26,7 @@ from leakgauge.space import TableSpace
 def audit(data, count=1, **options):
     module = build(MLP(), data.space.shape, 2, seed=0, normalisation=Normalisation.of(data.train.inputs))
     private = data.test[slice(0, count)]
-    options = {"defences": ["none"], "references": data.train.inputs, "budget": Budget(steps=100)} | options
+    options = {"defences": ["none"], "references": data.train.inputs, "budget": Budget(steps=100), "nulls": 1} | options
     return leakgauge.audit(module, batch=(private.inputs, private.labels), space=data.space, **options)
 
 

@@ -70,6 +70,15 @@ def test_with_the_truth_the_recovery_is_scored_beside_its_null(
     assert row["verdict"] == "leaks"
 
 
+def test_private_images_are_told_from_references(command: Command, file: Path, truth_file: Path, mlp: str) -> None:
+    words = ("invert", file, "--model", mlp, *EXACT, "--truth", truth_file, "--out", "out", "--nulls", "1")
+    (row,) = command(*words, "--references", "digits", "--json").rows
+    assert row["verdict"] == "leaks"
+    assert row["metrics"]["psnr"]["null"]["count"] == 1
+    command(*words, "--references", "photos:size=9").refused("References are one or more images")
+    command(*words[:-6], "--references", "digits").refused("--truth")
+
+
 @pytest.mark.parametrize(("limit", "code"), [("psnr=100", 1), ("psnr=250", 0)])
 def test_an_inversion_can_be_gated_if_the_truth_is_there(
     command: Command, file: Path, truth_file: Path, mlp: str, limit: str, code: int
