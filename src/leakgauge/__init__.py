@@ -4,6 +4,7 @@ from leakgauge.attacks import labels
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import best
 from leakgauge.audit.api import audit
+from leakgauge.audit.explain import RoundExplanation, explain
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
 from leakgauge.models import Normalised
@@ -41,6 +42,7 @@ __all__ = [
     "Outcome",
     "Reconstruction",
     "RecordedRound",
+    "RoundExplanation",
     "TableSpace",
     "ThreatModel",
     "Update",
@@ -49,6 +51,7 @@ __all__ = [
     "__version__",
     "audit",
     "best",
+    "explain",
     "labels",
     "learner_and_state",
     "observe",
