@@ -49,7 +49,13 @@ from leakgauge.version import VERSION
 # Two weights of the image prior: the small one finds detail in clean updates, the large one sees through noise.
 DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton_smooth")
 _WITHOUT_IMAGE_PRIORS = ("linear_layer", "quasi_newton:tv_weight=0")
-DEFAULT_DEFENCES = ("none", "clipping:max_norm=1", "pruning:keep=0.1", "clipping:max_norm=1+gaussian_noise:std=0.1")
+# The last has a bound: beside what was found stands what any attacker could find at most.
+DEFAULT_DEFENCES = (
+    "none",
+    "pruning:keep=0.1",
+    "clipping:max_norm=1+gaussian_noise:std=0.1",
+    "dpsgd:noise_multiplier=2",
+)
 
 
 @dataclass(frozen=True)
