@@ -114,11 +114,11 @@ def paper_of(name: str) -> str:
 
 
 def answers(results: Results) -> list[Answer]:
-    own = (_quality, _tradeoff, _speed, _memory, _labels, _encryption)
+    own = (_quality, _tradeoff, _bounds, _speed, _memory, _labels, _encryption)
     return [
-        *(make(results) for make in own[:2]),
+        *(make(results) for make in own[:3]),
         *(one.answer(results) for one in QUESTIONS),
-        *(f(results) for f in own[2:]),
+        *(f(results) for f in own[3:]),
     ]
 
 
@@ -241,6 +241,56 @@ def _tradeoff(results: Results) -> Answer:
     said = f"{len(result['rows'])} defences. {result['sentence']} {result['remarks'][0]}\n"
     asked = "Which defence stops the leak at what cost in accuracy and time?"
     return Answer(asked, said, ("tradeoff.json",), plots.bars(drawn, axis))
+
+
+def _bounds(results: Results) -> Answer:
+    rows = results["bounds.json"]["rows"]
+    worst, networks = ([row for row in rows if row["kind"] == kind] for kind in ("worst case", "network"))
+    played = [*worst, *networks]
+    above = [row for row in played if row["identified_low"] > row["at_most"]]
+    step = [row for row in worst if (row["sampling"], row["rounds"], row["candidates"]) == (1.0, 1, 100)]
+    columns = ["noise multiplier", "at most", "detected", "identified", "identified, networks"]
+    lines = []
+    for row in step:
+        alike = [one for one in networks if (one["noise"], one["rounds"], one["candidates"]) == (row["noise"], 1, 100)]
+        ends = [one["identified"] for one in alike]
+        seen = f"{min(ends):.3f} to {max(ends):.3f}" if ends else "–"
+        lines.append([f"{row['noise']:g}", *(f"{row[key]:.3f}" for key in ("at_most", "detected", "identified")), seen])
+    said = (
+        f"{len(worst)} cells of the worst gradients and {len(networks)} of real networks: in {len(above)} of "
+        f"{len(played)} the success is above the bound beyond its interval (95 % for all at once). "
+        f"One full-batch step, one in 100:\n\n"
+        f"{table(columns, lines)}\n{_spectra([row for row in rows if row['kind'] == 'jacobian'])}"
+    )
+
+    def points(group: Sequence[Result], name: str) -> list[tuple[float, float, float, float]]:
+        return [(row["at_most"], row[name], row[f"{name}_low"], row[f"{name}_high"]) for row in group]
+
+    drawn = [
+        ("identified, worst case", "#2c3e50", points(worst, "identified")),
+        ("detected, worst case", "#1f618d", points(worst, "detected")),
+        ("identified, networks", "#c0392b", points(networks, "identified")),
+    ]
+    plot = plots.against(drawn, "the most that any attacker could", "found")
+    return Answer("Does an attacker who knows all but one example beat the bound?", said, ("bounds.json",), plot)
+
+
+def _spectra(rows: Sequence[Result]) -> str:
+    """How much one gradient tells of its image where nothing hides it, and what noise without a clip leaves."""
+    noises = [key for key in rows[0] if key.startswith("nearest_db_at_")]
+    columns = ["model", "trained", "largest singular value", "eighth", "share of the eight"]
+    columns += [f"no nearer than, noise {key.removeprefix('nearest_db_at_')}" for key in noises]
+    lines = [
+        [
+            f"{row['model']}, {row['dataset']}",
+            f"{row['train_steps']} steps",
+            *(number(row[key]) for key in ("largest", "eighth", "share_of_eight")),
+            *(f"{row[key]:.1f} dB" for key in noises),
+        ]
+        for row in rows
+    ]
+    said = "Without noise there is no bound; the Jacobian of one image's gradient in the image:"
+    return f"\n{said}\n\n{table(columns, lines)}"
 
 
 def _speed(results: Results) -> Answer:

@@ -72,3 +72,31 @@ def _axis(most: float, scale: float, top: float) -> list[str]:
 
 def _short(label: str) -> str:
     return label if len(label) <= 56 else f"{label[:55]}…"
+
+
+def against(
+    groups: Sequence[tuple[str, str, Sequence[tuple[float, float, float, float]]]], across: str, up: str
+) -> str:
+    """Points (x, y, low, high) in the unit square, groups by name and colour, beside the line on which y is x."""
+    size, left, top = 320, 60, 40
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + size + 40}" height="{top + size + 60}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<rect x="{left}" y="{top}" width="{size}" height="{size}" fill="none" stroke="#95a5a6"/>',
+        f'<path d="M{left} {top + size}L{left + size} {top}" stroke="black" stroke-dasharray="5 4"/>',
+        f'<text x="{left}" y="{top + size + 44}">{escape(across)}; dashed: as much as that</text>',
+    ]
+    names = "".join(f'<tspan fill="{colour}">● {escape(name)} </tspan>' for name, colour, _ in groups)
+    parts.append(f'<text x="8" y="18">{escape(up)}: {names}</text>')
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x, y = left + size * share, top + size * (1 - share)
+        parts.append(f'<text x="{x:.0f}" y="{top + size + 16}" text-anchor="middle">{share:g}</text>')
+        parts.append(f'<text x="{left - 8}" y="{y + 4:.0f}" text-anchor="end">{share:g}</text>')
+    for _, colour, points in groups:
+        for x, y, low, high in points:
+            at = left + size * x
+            ends = [top + size * (1 - one) for one in (low, high)]
+            parts.append(f'<path d="M{at:.1f} {ends[0]:.1f}V{ends[1]:.1f}" stroke="{colour}" opacity="0.6"/>')
+            parts.append(f'<circle cx="{at:.1f}" cy="{top + size * (1 - y):.1f}" r="2.5" fill="{colour}"/>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
