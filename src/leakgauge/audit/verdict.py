@@ -166,8 +166,10 @@ def _judge_one(
 ) -> Judgement:
     if not p:
         return Judgement(Verdict.NOT_JUDGED)
-    explained = [is_explained(record, group) for record in records for _ in record.evidence]
-    leaked = tuple(one <= (SIGNIFICANT if known else CERTAIN) for one, known in zip(p, explained, strict=True))
+    explained = [is_explained(record, group) for record in _by_example(records)]
+    # Of a simulated update the client is known: what an attack fails to explain of it is the attack's own affair.
+    sure = [known or math.isnan(one.truth_residual) for one, known in zip(_by_example(records), explained, strict=True)]
+    leaked = tuple(one <= (SIGNIFICANT if known else CERTAIN) for one, known in zip(p, sure, strict=True))
     if any(leaked):
         verdict = Verdict.LEAKS if 2 * sum(leaked) >= len(leaked) else Verdict.LEAKS_PARTLY
         return Judgement(verdict, leaked, p)
@@ -205,6 +207,11 @@ def _too_small(
         return False
     failed = [p for one in controls for p in one.control] if power is not None and not power.seen else []
     return any(p <= floor for p in (*(against_nulls(one, nulls, tests) for one, nulls in raw), *failed))
+
+
+def _by_example(records: Sequence[Record]) -> list[Record]:
+    """The record of each private example."""
+    return [record for record in records for _ in record.evidence]
 
 
 def is_explained(record: Record, group: Sequence[Record]) -> bool:

@@ -1,9 +1,10 @@
 """Evidence, one private example at a time, that what came back is of *it*: a p-value against a crowd of strangers.
 
-An example is as near as the nearest of all candidates, whatever their number; so is each stranger. If the candidates
-do not depend on the example, it is one of m + 1 whose order says nothing: the rank is a p-value. Where it is nearer
-than all strangers, the margin counts too. Near zero the distances of strangers follow a power law, P(d < t) ~ t^a,
-whose exponent Hill [1975] estimates from the least of them; it is taken at its lower confidence limit.
+An example is as near as the nearest of the candidates that speak for it, whatever their number; a stranger as near as
+the nearest of all. If the candidates do not depend on the example, it is one of m + 1 whose order says nothing: the
+rank is a p-value. Where it is nearer than all strangers, the margin counts too. Near zero the distances of strangers
+follow a power law, P(d < t) ~ t^a, whose exponent Hill [1975] estimates from the least of them; it is taken at its
+lower confidence limit.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def weigh_evidence(
 
     >>> images = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> found = weigh_evidence(images[:1], images[:2], images[2:], ImageSpace(1, 4, 4))
-    >>> found.p[0] < 1e-6, found.p[1] > 0.02, found.nearest
-    (True, True, (0, 0))
+    >>> found.p[0] < 1e-6, found.p[1], found.nearest
+    (True, 1.0, (0, -1))
     """
     usable = torch.isfinite(candidates).flatten(1).all(dim=1)
     count, per_victim = len(originals), strangers.ndim > originals.ndim
@@ -90,14 +91,17 @@ def _weigh(
     for distances in statistics:
         # In units of what is near to a candidate: a flat one, which is near to many, speaks no louder than a sharp one.
         units = distances.quantile(_NEAR, dim=0).clamp_min(_RESOLUTION)
-        of_all, at = torch.where(distances < _RESOLUTION, 0.0, distances / units).min(dim=1)
-        crowd = of_all[len(originals) :].sort().values
+        relative = torch.where(distances < _RESOLUTION, 0.0, distances / units)
+        own, crowd = relative[: len(originals)], relative[len(originals) :].amin(dim=1).sort().values
+        # A candidate speaks for the original that it is nearest to, or for several that are alike.
+        spoken = own <= own.amin(dim=0) * (1 + _RESOLUTION)
+        nearness, at = torch.where(spoken, own, torch.inf).min(dim=1)
         exponent = tail_exponent(crowd)
         if isinstance(space, TableSpace):
             exponent = min(exponent, _continuous(strangers, space) / 2)
-        for row, distance in enumerate(of_all[: len(originals)].tolist()):
+        for row, distance in enumerate(nearness.tolist()):
             p = len(statistics) * rank_or_margin(distance, crowd, exponent)
-            if p < least[row] or nearest[row] < 0:
+            if distance < torch.inf and (p < least[row] or nearest[row] < 0):
                 least[row], nearest[row] = min(1.0, max(_LEAST, p)), int(at[row])
     return least, nearest
 
