@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy import fft, stats
+from scipy import fft, special
 from torch import Tensor
 
 from leakgauge.space import Continuous, ImageSpace, InputSpace, TableSpace
@@ -133,7 +133,7 @@ def tail_exponent(crowd: Tensor) -> float:
     if len(lowest) < 3:
         return 0.0
     spacings = float((lowest[-1] / lowest[:-1]).log().sum())
-    return float(stats.gamma.ppf(_CONFIDENCE, len(lowest) - 1)) / spacings
+    return float(special.gammaincinv(len(lowest) - 1, _CONFIDENCE)) / spacings
 
 
 def _distances(inputs: tuple[Tensor, ...], candidates: Tensor, space: InputSpace) -> list[Tensor]:
