@@ -133,18 +133,15 @@ def test_a_record_of_what_was_planted_is_judged_a_leak(
     leaked: int, victims: int, change: str, make_record: MakeRecord
 ) -> None:
     images, crowd = crowd_of(victims)
-    noise = torch.rand(3, *images.shape, generator=torch.Generator().manual_seed(4))
-    # Nulls that are noise, all three: what they say of the examples is of no interest here.
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(4))
     known = {"strangers": len(crowd), "batch_size": victims}
-    found = [
-        weigh_evidence(one, images, crowd, ImageSpace(*SHAPE)).p
-        for one in (among_noise(images, leaked, change), noise[0])
-    ]
+    returned = (among_noise(images, leaked, change), noise)
+    found = [weigh_evidence(one, images, crowd, ImageSpace(*SHAPE)).p for one in returned]
     records = [make_record(evidence=found[bool(number)], null=number, **known) for number in range(4)]
     (row,) = summarise_records(records, {}).rows
     assert row.verdict is (Verdict.LEAKS if 2 * leaked >= victims else Verdict.LEAKS_PARTLY)
     named = {place for _, place in row.leaks}
-    if victims < 64 or "dB" not in change:
+    if victims < 16 or "dB" not in change:
         assert named >= set(range(leaked))
     assert len(named - set(range(leaked))) <= 2  # of the same scene as one that leaked
 
