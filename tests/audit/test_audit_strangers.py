@@ -153,3 +153,27 @@ def test_rows_of_a_pool_are_taken_once_while_there_are_others() -> None:
     (decoys,), used = choose_decoys(ImageSpace(1, 4, 4), pool, truths, 2, at_most=4, generator=seeded())
     assert torch.cat([one.labels for one in decoys]).sort().values.tolist() == [0, 0, 1, 1]
     assert used.tolist() == [True, True, False, True, True, False, False, False]
+
+
+def test_private_crops_of_the_embedded_photographs_are_no_strangers_to_themselves() -> None:
+    dataset = Photos(size=8)()
+    truth = dataset.test[torch.tensor(dataset.highlights)]
+    strangers = strangers_of(dataset.space, [truth], None)  # type: ignore[arg-type]
+    for decoy in strangers.decoys[0]:
+        assert decoy.regions is not None
+        assert truth.regions is not None
+        assert not share_pixels(decoy.regions, truth.regions).any()
+
+
+def test_a_batch_larger_than_the_photographs_has_nulls_of_as_many() -> None:
+    truth = Digits()().test[:160]
+    strangers = strangers_of(ImageSpace(1, 8, 8), [truth], None, distractors=0)
+    assert [len(decoy) for decoy in strangers.decoys[0]] == [160] * 3
+    assert all(len(keys(decoy.inputs)) == 160 for decoy in strangers.decoys[0])
+
+
+def test_images_that_nothing_strange_can_be_made_of_have_nulls_too() -> None:
+    black = Batch(torch.zeros(3, 2, 5, 4), torch.zeros(3).long())
+    for pool in (None, Pool(black.inputs, black.labels, "references given")):
+        strangers = strangers_of(ImageSpace(2, 5, 4), [black], pool)
+        assert all(float(decoy.inputs.std()) > 0 for decoy in strangers.decoys[0])

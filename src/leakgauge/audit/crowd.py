@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import torch
@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from leakgauge.audit.verdict import SIGNIFICANT
 from leakgauge.data import (
+    Split,
     augment_images,
     count_references,
     in_tones_of,
@@ -105,15 +106,8 @@ def draw_crowd(
     if pool is not None:
         parts[pool.name] = pool.inputs[_alike_first(pool, private)[:size]].to(private.inputs)
     elif isinstance(space, ImageSpace):
-        crops = reference_batch(
-            space.shape, min(size // 2, count_references("train")), generator=generator, split="train"
-        )
-        toned = in_tones_of(crops.inputs, private.inputs, generator=generator)
-        strange = toned[~near(space, toned, private.inputs)]
-        if len(strange):
-            parts["embedded photographs in their tones"] = strange
-        else:  # private images without any tones have none to lend
-            parts["embedded photographs"] = crops.inputs.to(private.inputs)
+        photographs = draw_photographs(space, private, size // 2, "train", generator=generator)
+        parts[photographs.name] = photographs.inputs
     real = sum(map(len, parts.values()))
     if real < size:
         of = torch.cat([*(parts.values() if pool is not None else ()), private.inputs])
@@ -127,6 +121,21 @@ def draw_crowd(
     if len(inputs) < _needed(tests):
         words += f"; rank alone would need {_needed(tests):,}"
     return Crowd(inputs, words)
+
+
+def draw_photographs(space: ImageSpace, private: Batch, at_most: int, split: Split, *, generator: Generator) -> Pool:
+    """Crops of the embedded photographs in the tones of the private images, of which none is one."""
+    count = min(at_most, count_references(split))
+    crops = reference_batch(space.shape, count, generator=generator, split=split)
+    crops = crops[~copies(space, crops.inputs, private.inputs)]
+    toned = in_tones_of(crops.inputs, private.inputs, generator=generator)
+    strange = ~near(space, toned, private.inputs).cpu()
+    pool = Pool(toned[strange], None, "embedded photographs in their tones", None)
+    if crops.regions is not None:
+        pool = replace(pool, regions=crops.regions[strange])
+    if len(pool) == 0:  # private images without any tones have none to lend
+        pool = Pool(crops.inputs.to(private.inputs), None, "embedded photographs", crops.regions)
+    return pool.apart_from(private)
 
 
 def make_strangers(space: InputSpace, of: Tensor, private: Tensor, count: int, *, generator: Generator) -> Tensor:

@@ -9,10 +9,10 @@ from math import ceil
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.audit.crowd import Crowd, Pool, are_classes, copies, draw_crowd, make_strangers
+from leakgauge.audit.crowd import Crowd, Pool, are_classes, copies, draw_crowd, draw_photographs, make_strangers
 from leakgauge.audit.draws import join_batches
 from leakgauge.audit.grid import Round
-from leakgauge.data import count_references, in_tones_of, reference_batch, share_pixels
+from leakgauge.data import share_pixels
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.losses import draw_labels
 from leakgauge.space import ImageSpace, InputSpace
@@ -91,7 +91,8 @@ def draw_strangers(
         pool, left_out = pool[~again], int(again.sum())
     per_round = nulls_per_round(nulls, len(truths))
     source = _source_of_decoys(space, private, pool, per_round * len(private), generator)
-    at_most = per_round * len(private) if source is not pool else min(per_round * len(private), len(source) // 2)
+    # Of a small pool half, as the crowd needs the rest.
+    at_most = min(per_round * len(private), len(source) // 2 if source is pool else len(source))
     decoys, used = choose_decoys(space, source, truths, per_round, at_most=at_most, generator=generator)
     label_decoys = tuple(
         tuple(_unrelated_labels(source, truth, labels, generator) for _ in range(per_round)) for truth in truths
@@ -174,9 +175,7 @@ def _fill(space: InputSpace, pool: Pool, rows: Tensor, labels: Tensor, truth: Ba
     inputs[there] = pool.inputs[rows[there]].to(inputs)
     if lacking := int((~there).sum()):
         of = pool.inputs.to(inputs) if len(pool) else truth.inputs
-        made = make_strangers(space, of, truth.inputs, lacking, generator=generator)
-        anything = space.decode(torch.rand(lacking - len(made), *space.shape, generator=generator))
-        inputs[~there] = torch.cat((made, anything.to(made)))
+        inputs[~there] = _make_all(space, of, truth.inputs, lacking, generator)
     if pool.labels is not None:
         labels = labels.clone()
         labels[there] = pool.labels[rows[there]].to(labels)
@@ -198,10 +197,15 @@ def _source_of_decoys(space: InputSpace, private: Batch, pool: Pool | None, coun
         return pool
     if isinstance(space, ImageSpace):
         # Several times as many as are taken, so that they can be taken side by side.
-        crops = reference_batch(
-            space.shape, min(4 * count + 16, count_references("test")), generator=generator, split="test"
-        )
-        toned = in_tones_of(crops.inputs, private.inputs, generator=generator)
-        return Pool(toned, None, "embedded photographs", crops.regions)
-    made = make_strangers(space, private.inputs, private.inputs, count + 1, generator=generator)
-    return Pool(made, None, f"resampled {space.kinds}")
+        photographs = draw_photographs(space, private, 4 * count + 16, "test", generator=generator)
+        if len(photographs):
+            return photographs
+    made = _make_all(space, private.inputs, private.inputs, count + 1, generator)
+    return Pool(made, None, f"made {space.kinds}")
+
+
+def _make_all(space: InputSpace, of: Tensor, private: Tensor, count: int, generator: Generator) -> Tensor:
+    """As many strangers as are asked for: random ones where nothing strange can be made."""
+    made = make_strangers(space, of, private, count, generator=generator)
+    anything = space.decode(torch.rand(count - len(made), *space.shape, generator=generator))
+    return torch.cat((made, anything.to(made)))

@@ -7,5 +7,5 @@ from leakgauge.data.datasets import Dataset, DataSource, share_pixels
 from leakgauge.data.digits import Digits
 from leakgauge.data.folders import ImageFolder, PictureFolder, read_pictures
 from leakgauge.data.mnist import Mnist
-from leakgauge.data.photos import Photos, count_references, reference_batch, reference_images, reference_inputs
+from leakgauge.data.photos import Photos, Split, count_references, reference_batch, reference_images, reference_inputs
 from leakgauge.data.tables import BreastCancer, Csv, Diabetes
