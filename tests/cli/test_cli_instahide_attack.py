@@ -77,7 +77,7 @@ def test_photographs_come_back_and_stand_beside_what_was_published(
     command: Command, inside: tuple[Path, Path], others: Path
 ) -> None:
     published, kept = inside
-    words = ("instahide", "attack", published, "--auxiliary", others, "--secret", kept, "--json")
+    words = ("instahide", "attack", published, "--auxiliary", others, "--secret", kept, "--nulls", "1", "--json")
     answer = command(*words)
     assert answer.code == 0, answer.err
     (row,) = answer.rows
@@ -89,7 +89,7 @@ def test_photographs_come_back_and_stand_beside_what_was_published(
     assert metrics["label_recall"]["mean"] == 1.0
     assert row["victims"] == PRIVATE
     assert row["verdict"] == "leaks"
-    assert row["crowd"] == 200  # without other decoys, the attacker's own images
+    assert row["crowd"] == 200 - PRIVATE  # without other decoys, the attacker's own images, but for the null's
     recovered, _ = read_tensors(Path("recovered/recovered.safetensors"))
     assert recovered["images"].shape == (PRIVATE, 3, SIDE, SIDE)
     assert recovered["coefficients"].shape == (PRIVATE * COPIES, PRIVATE)
@@ -130,7 +130,7 @@ def test_public_images_of_mixup_are_named_and_taken_out(command: Command, tmp_pa
     public = pictures(60, first=100).inputs
     published, kept = challenge(tmp_path, Mixup(3, public=2), public)
     write_tensors(tmp_path / "public.safetensors", {"images": public})
-    words = ("--public", tmp_path / "public.safetensors", "--auxiliary", others, "--secret", kept, "--json")
+    words = ("--public", tmp_path / "public.safetensors", "--auxiliary", others, "--secret", kept, "--nulls", "1", "--json")
     answer = command("instahide", "attack", published, *words)
     assert answer.code == 0, answer.err
     (row,) = answer.rows

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from leakgauge.attacks.encodings.base import EncodingAttack
 from leakgauge.audit.case import Case
+from leakgauge.audit.crowd import Pool, copies, draw_crowd
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.sources.encodings import PublishedEncodings, ledger_of
 from leakgauge.catalogue import ENCODING_ATTACKS, SCHEMES, build_metrics, standard_metrics
@@ -50,7 +51,12 @@ class EncodingPlan:
     labels_only: bool = False
     secret: str | None = None
     decoys: str | None = None
+    nulls: int = 3
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.nulls < 0:
+            raise InvalidCase(f"An audit has nulls >= 0, got {self.nulls}; correct it.")
 
     @property
     def attack_name(self) -> str:
@@ -65,7 +71,8 @@ class EncodingPlan:
         }
         given |= {name: _file(getattr(self, name)) for name in ("public", "auxiliary")}
         given |= {"private": self.private, "class-counts": self.class_counts}
-        given |= {name: _file(getattr(self, name)) for name in ("secret", "decoys")} | {"seed": self.seed}
+        given |= {name: _file(getattr(self, name)) for name in ("secret", "decoys")}
+        given |= {"nulls": None if self.nulls == EncodingPlan.nulls else self.nulls, "seed": self.seed}
         words = [f"--{name} {value}" for name, value in given.items() if value is not None]
         only = ["--labels-only"] if self.labels_only else []
         return " ".join(["leakgauge instahide attack", Path(self.source).name, *words, *only])
@@ -89,15 +96,15 @@ def prepare_encodings(plan: EncodingPlan) -> PreparedAudit:
         ledger=ledger_of(seen, attack),
         seed=plan.seed,
     )
-    cases = [case]
+    cases, words = [case], "none"
     if plan.secret is not None:
         private, secret = read_secret(Path(plan.secret), seen.encoded)
-        crowd = read_images(Path(plan.decoys)) if plan.decoys else _crowd(seen, private.inputs, plan.seed)
         pool = read_published(Path(plan.source), build(SCHEMES, plan.scheme, kind="scheme")).public
-        cases = _cases_with_truth(case, attack, seen, private, secret, crowd, pool)
+        cases, words = _cases_with_truth(case, attack, seen, private, secret, _unrelated(plan, seen, private), pool)
     metrics = standard_metrics() | (build_metrics([PublicFound.name]) if attack.by_encoding else {})
     files = {name: _file(getattr(plan, name)) for name in _FILES}
-    description: dict[str, Any] = asdict(plan) | files | {"command": plan.command, "version": VERSION}
+    description: dict[str, Any] = asdict(plan) | files
+    description |= {"command": plan.command, "crowd": words, "version": VERSION}
     return PreparedAudit(cases, metrics, description)
 
 
@@ -107,30 +114,64 @@ def _cases_with_truth(
     seen: EncodingObservation,
     private: Batch,
     secret: Secret,
-    crowd: Tensor,
+    unrelated: Unrelated,
     pool: Tensor | None,
-) -> list[Case]:
-    """The case scored against the truth, and its null: the same attack on encodings of images from the crowd.
+) -> tuple[list[Case], str]:
+    """The case scored against the truth and its nulls, and what the crowd consists of.
 
-    The crowd of the null lacks those images, which makes it smaller and the null rather too good than too bad. Where
-    the crowd is less than twice as many as the private images, there is no null.
+    A null is the same attack on a release of the same parameters: what the same key makes of unrelated images. Scored
+    against these it is the positive control. There is none where the key mixes in public images that nobody has here.
     """
-    own, count = seen.private_per_encoding, len(private)
+    own, count, space = seen.private_per_encoding, len(private), ImageSpace.of(private.inputs)
     truth, members = private, None
     if attack.by_encoding:
         parts = private_part(private.inputs, secret.mixing, own)
         truth, members = Batch(parts, seen.encoded.labels.argmax(dim=1)), secret.mixing.indices[:, own:] - count
 
-    def beside(decoys: Tensor) -> Tensor:
-        return _mix_alike(decoys, secret.mixing, own) if attack.by_encoding else decoys
+    def beside(images: Tensor | None) -> Tensor | None:
+        return _mix_alike(images, secret.mixing, own) if attack.by_encoding and images is not None else images
 
-    scored = replace(case, truth=truth, members=members, paired=attack.by_encoding, distractors=beside(crowd))
-    mixes_unknown = seen.k > own and pool is None
-    if len(crowd) < 2 * count or mixes_unknown:
-        return [scored]
-    others, rest = crowd[-count:].to(private.inputs), crowd[:-count]
-    unrelated = replace(seen, encoded=encrypt_others(seen, secret, others, pool))
-    return [scored, replace(scored, null=1, source=PublishedEncodings(unrelated), distractors=beside(rest))]
+    rest = unrelated.crowd
+    strangers = draw_crowd(
+        space, private, rest, tests=count, at_least=len(rest), generator=seeded(case.seed, "strangers")
+    )
+    scored = replace(case, truth=truth, members=members, paired=attack.by_encoding)
+    scored = replace(scored, distractors=beside(rest.inputs), crowd=beside(strangers.inputs))
+    cases = [scored]
+    for number, others in enumerate(() if seen.k > own and pool is None else unrelated.batches, 1):
+        decoy = Batch(others, private.labels)
+        if attack.by_encoding:  # in the order of encodings whose keys were handed on
+            decoy = Batch(private_part(others, secret.mixing, own).roll(1, dims=0), truth.labels.roll(1, dims=0))
+        source = PublishedEncodings(replace(seen, encoded=encrypt_others(seen, secret, others, pool)))
+        cases.append(replace(scored, null=number, source=source, decoy=decoy))
+    return cases, strangers.words
+
+
+@dataclass(frozen=True)
+class Unrelated:
+    """Images that are not private: those of each null, and the crowd."""
+
+    batches: tuple[Tensor, ...]
+    crowd: Pool
+
+
+def _unrelated(plan: EncodingPlan, seen: EncodingObservation, private: Batch) -> Unrelated:
+    """From the decoys, or else from what the attacker holds, or from embedded photographs; no image serves twice.
+
+    Where the crowd would lose more than half of its images to the nulls, these are fewer, and where it has too few for
+    any, they are of photographs.
+    """
+    count, space = len(private), ImageSpace.of(private.inputs)
+    crowd = read_images(Path(plan.decoys)) if plan.decoys else _crowd(seen, private.inputs, plan.nulls, plan.seed)
+    crowd = crowd.to(private.inputs)
+    crowd = crowd[~copies(space, crowd, private.inputs)]
+    several = min(plan.nulls, len(crowd) // (2 * count))
+    others = crowd[len(crowd) - several * count :]
+    if several == 0 and plan.nulls:
+        others = reference_images(space.shape, plan.nulls * count, generator=seeded(plan.seed, "unrelated")).to(others)
+    name = "of the decoys" if plan.decoys else "embedded photographs" if seen.auxiliary is None else "of the attacker's"
+    batches = tuple(one for one in others.split(count) if len(one) == count)
+    return Unrelated(batches, Pool(crowd[: len(crowd) - several * count], None, name))
 
 
 def _mix_alike(decoys: Tensor, mixing: Mixing, own: int) -> Tensor:
@@ -186,11 +227,11 @@ def _of_size(file: str, seen: EncodingObservation, option: str) -> Tensor:
     return images
 
 
-def _crowd(seen: EncodingObservation, private: Tensor, seed: int) -> Tensor:
+def _crowd(seen: EncodingObservation, private: Tensor, nulls: int, seed: int) -> Tensor:
     """What the private images are told from: images that the attacker holds, or else embedded photographs."""
     if seen.auxiliary is not None:
         return seen.auxiliary
-    wanted = _CROWD + len(private)
+    wanted = _CROWD + nulls * len(private)
     space, count = ImageSpace.of(private), min(wanted + len(private), _PHOTOGRAPHS)
     crops = reference_images(space.shape, count, generator=seeded(seed, "crowd"))
     # The challenge itself may be of these photographs: what is private is no stranger.

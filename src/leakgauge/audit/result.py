@@ -271,8 +271,12 @@ def _by_attack(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _hidden(attacks: Mapping[str, Sequence[Record]]) -> dict[str, list[Record]]:
-    """What names labels that it was not given."""
-    return {name: [one for one in group if not labels_given(one.ledger)] for name, group in attacks.items()}
+    """What names labels that it was not given, nor published with encodings."""
+    return {name: [one for one in group if not _published(one.ledger)] for name, group in attacks.items()}
+
+
+def _published(ledger: Sequence[Fact]) -> bool:
+    return labels_given(ledger) or any(fact.subject is Subject.ENCODING_LABELS and fact.disclosed for fact in ledger)
 
 
 def _finding(

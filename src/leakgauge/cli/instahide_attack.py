@@ -12,6 +12,7 @@ from leakgauge.cli.options import (
     AllowOption,
     JsonFlag,
     LimitOption,
+    NullsOption,
     SchemeOption,
     SeedOption,
     check_limits,
@@ -48,6 +49,7 @@ def attack(
     decoys: Annotated[
         Path | None, typer.Option(help="Images to tell recovered ones from; by default the auxiliary or public ones.")
     ] = None,
+    nulls: NullsOption = None,
     seed: SeedOption = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for images, facts and the report.")] = Path("recovered"),
     fail_above: LimitOption = None,
