@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from leakgauge.attacks.analytic import FullyConnected, LinearLayer
-from leakgauge.attacks.matching.adam_step import ReadGradient, SmoothSigns, is_one_adam_step, read_gradient
+from leakgauge.attacks.matching.adam_step import (
+    ReadGradient,
+    SmoothSigns,
+    SoftAdam,
+    is_one_adam_step,
+    read_gradient,
+    soften_adam,
+)
 from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.data import reference_inputs
 from leakgauge.models import MLP, Compact
@@ -89,6 +96,21 @@ def test_other_clients_are_matched_as_they_are(client, photograph, attacked):
     assert not is_one_adam_step(
         attacked(build_model(Compact(width=4), SHAPE, 5, seed=1), photograph, local_update=client)
     )
+
+
+def test_several_steps_are_softened_and_nothing_else_changes(photograph, attacked):
+    module = build_model(Compact(width=4), SHAPE, 5, seed=1)
+    several = FedAvg(2, 8, 1e-3, optimiser=LocalAdamW(), proximal=0.1)
+    seen = attacked(module, photograph, local_update=several)
+    soft = soften_adam(seen)
+    assert soft.local_update == replace(several, optimiser=SoftAdam(LocalAdamW()))
+    assert soft.update is seen.update
+    hard = replace(soft.local_update, optimiser=SoftAdam(LocalAdamW(), softness=0.0))
+    expected = hard.expected(seen.learner, seen.state, photograph, observed={})
+    for name, tensor in seen.update.params.items():
+        assert torch.allclose(expected[name], tensor, rtol=1e-3, atol=1e-7)
+    plain = attacked(module, photograph, local_update=FedAvg(2, 8, 1e-3))
+    assert soften_adam(plain) is plain
 
 
 @pytest.mark.parametrize("attack", [LinearLayer(), FullyConnected()], ids=repr)

@@ -18,7 +18,7 @@ from leakgauge.attacks.matching.objectives import TINY, Cosine, Objective
 from leakgauge.protocol import clients
 from leakgauge.protocol.local_update import FedAvg, FedSGD
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.protocol.optimisers import LocalAdam, LocalAdamW
+from leakgauge.protocol.optimisers import LocalAdam, LocalAdamW, LocalOptimiser, Memory
 from leakgauge.types import ParamTree
 
 _ERROR = " +-"
@@ -66,6 +66,44 @@ class SmoothSigns(Objective):
             for name, tensor in candidate.items()
         }
         return Cosine()(soft, {name: observed[name].sign() for name in candidate})
+
+
+@dataclass(frozen=True)
+class SoftAdam(LocalOptimiser):
+    """Adam with ``softness`` times the mean of sqrt(v) in the tensor in place of eps: several steps with a slope.
+
+    What they add up to depends on the gradients by their ratios, steeply where one is small; softened, no entry
+    outshouts the others. The attacker's surrogate, which no client runs.
+    """
+
+    adam: LocalAdam | LocalAdamW
+    softness: float = 0.1
+
+    def step(
+        self, params: ParamTree, gradient: ParamTree, memory: Memory, *, index: int, rate: float
+    ) -> tuple[dict[str, Tensor], Memory]:
+        kept, (mean, square) = self.adam.step(params, gradient, memory, index=index, rate=rate)
+        first, second = 1 - self.adam.beta1 ** (index + 1), 1 - self.adam.beta2 ** (index + 1)
+
+        def soften(name: str, after: Tensor) -> Tensor:
+            size = (square[name].clamp_min(torch.finfo(after.dtype).tiny) / second).sqrt()
+            along = rate * mean[name] / first
+            return after + along / (size + self.adam.eps) - along / (size + self.softness * size.mean() + self.adam.eps)
+
+        return {name: soften(name, after) for name, after in kept.items()}, (mean, square)
+
+    def gain(self, steps: int) -> float | None:
+        return self.adam.gain(steps)
+
+
+def soften_adam(observation: UpdateObservation) -> UpdateObservation:
+    """A client of several steps of Adam as one whose steps have a slope; others as they are."""
+    client = observation.local_update
+    steps = clients.algorithm(client)
+    if client is None or not isinstance(steps, FedAvg) or not isinstance(steps.optimiser, LocalAdam | LocalAdamW):
+        return observation
+    soft = replace(steps, optimiser=SoftAdam(steps.optimiser))
+    return replace(observation, local_update=clients.with_algorithm(client, soft))
 
 
 def is_one_adam_step(observation: UpdateObservation) -> bool:

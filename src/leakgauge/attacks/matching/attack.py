@@ -11,7 +11,7 @@ from torch import Generator
 from leakgauge.attacks.base import LabelAttack, SteppedAttack, finite_update
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.labels.best import BestLabels
-from leakgauge.attacks.matching.adam_step import is_one_adam_step, read_gradient
+from leakgauge.attacks.matching.adam_step import is_one_adam_step, read_gradient, soften_adam
 from leakgauge.attacks.matching.differentiation import Automatic, Differentiation
 from leakgauge.attacks.matching.loss import FreeLabels, Unknowns
 from leakgauge.attacks.matching.objectives import Cosine, Objective
@@ -103,6 +103,8 @@ class GradientMatching(SteppedAttack, OwnBudget):
         objective = self.objective
         if is_one_adam_step(observation):
             observation, objective = read_gradient(observation)
+        else:
+            observation = soften_adam(observation)
         return MatchingProblem(
             learner=observation.learner,
             state=observation.state,

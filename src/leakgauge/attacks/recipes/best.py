@@ -21,15 +21,20 @@ from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.priors import Balanced, TotalVariation
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
+from leakgauge.attacks.recipes.second_order import quasi_newton
 from leakgauge.attacks.recipes.zhang2023 import tuned_ci_net
 from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.observation import UpdateObservation, known
+from leakgauge.space import ImageSpace
 
 Family = Literal["auto", "smooth", "switching", "residual", "generator"]
 """What decides on the recipe: that of the model, or a generator whatever the model is."""
 
 LARGE_BATCH = 4
 """Images from which the prior of a model with kinks is weighed against the matching loss."""
+
+ROW_STARTS = 8
+"""Starts on rows of a table: there is no prior for them, searches are short, and some end in the wrong valley."""
 
 HUGE_BATCH = 32
 """Images from which the weights of an untrained generator are searched instead of pixels."""
@@ -70,6 +75,8 @@ class Best(SteppedAttack, OwnBudget):
 
     def recipe(self, observation: UpdateObservation) -> GradientMatching:
         """The composition for this model."""
+        if not isinstance(observation.space, ImageSpace):
+            return replace(quasi_newton(tv_weight=0, restarts=ROW_STARTS), budget=self.budget)
         many = (observation.num_examples or 1) >= HUGE_BATCH
         family = self.family if self.family != "auto" else "generator" if many else family_of(observation)
         if family == "generator":
