@@ -15,7 +15,7 @@ from leakgauge import params as tree
 from leakgauge.bounds import Bound, bound_of, gaussian_bound
 from leakgauge.catalogue import DEFENCES
 from leakgauge.config import build_client, build_defence
-from leakgauge.defences import DPSGD
+from leakgauge.defences import DPSGD, GaussianNoise
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol import FedAvg, FedSGD
 from leakgauge.protocol.local_update import LocalUpdate, UpdateTransform, Wrapped
@@ -165,6 +165,28 @@ def test_what_is_not_known_is_never_credited():
     assert "Peeking looks at the data" in bound(clip, noise, Peeking()).words
     assert bound(DPSGD(), Replaying).at_most is None
     assert bound(Replaying, clip, noise).at_most == pytest.approx(closed(1.0))
+
+
+@dataclass(frozen=True)
+class QuietNoise(GaussianNoise):
+    """Says one thing and does another."""
+
+    def draw(self, shape, *, generator):
+        return 1e-3 * super().draw(shape, generator=generator)
+
+
+@dataclass(frozen=True)
+class OwnGradient(FedSGD):
+    """Never asks the learner for its gradient, so that DP-SGD has nothing to clip."""
+
+    def compute(self, learner, state, batch):
+        return {name: batch.inputs.mean() * tensor for name, tensor in state.params.items()}
+
+
+def test_a_subclass_of_what_is_known_is_not_known():
+    assert bound_of(QuietNoise(1.0)(build_defence("clipping")(FedSGD())), crowd=9).at_most is None
+    assert bound_of(DPSGD()(OwnGradient()), crowd=9).at_most is None
+    assert "OwnGradient" in bound_of(DPSGD()(OwnGradient()), crowd=9).words
 
 
 def test_laplace_noise_on_a_clipped_update_is_bounded_whatever_its_number_of_entries():

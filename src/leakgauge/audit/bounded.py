@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from leakgauge.audit.grid import Round
@@ -69,5 +70,5 @@ def _with_error(bound: Bound, client: LocalUpdate, federation: Federation, one: 
             client, federation.learner, federation.state, one.truth, references, generator=seeded(0, "probes")
         )
     except (NotImplementedError, RuntimeError):  # a model through which torch does not differentiate forward
-        return bound
+        return replace(bound, words=f"{bound.words} How near an attacker comes on average was not measured.")
     return bound if error is None else bound.with_error(error)

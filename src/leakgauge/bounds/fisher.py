@@ -91,7 +91,7 @@ def under_noise(client: LocalUpdate) -> tuple[LocalUpdate, float] | None:
     for layer in layers(client):
         if isinstance(layer, Transformed):
             transform = layer.transform
-            if isinstance(transform, GaussianNoise) and transform.std:
+            if type(transform) is GaussianNoise and transform.std:
                 return layer.inner, transform.std
             if peeks(transform):
                 return None

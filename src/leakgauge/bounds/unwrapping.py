@@ -1,4 +1,7 @@
-"""Which guarantees a client carries: its wrappers read from the inside out, each noise against what it hides."""
+"""Which guarantees a client carries: its wrappers read from the inside out, each noise against what it hides.
+
+Types are asked for exactly: a subclass may do anything, so that it counts as a part that is not known.
+"""
 
 from __future__ import annotations
 
@@ -48,29 +51,29 @@ def guarantees(client: LocalUpdate) -> Standing:
     for layer in reversed(layers(client)):
         if isinstance(layer, Transformed):
             standing = _after(standing, layer.transform)
-        elif isinstance(layer, Aggregated):
+        elif type(layer) is Aggregated:
             standing = _in_a_mean(standing, layer.clients)
-        elif isinstance(layer, Wrapped) and not isinstance(layer, Private):
+        elif isinstance(layer, Wrapped) and type(layer) is not Private:
             standing = Standing(spoiled=type(layer).__name__)
     return standing
 
 
 def participations(steps: LocalUpdate | None) -> int | None:
     """In how many gradients of one round an example takes part; None where that is not known."""
-    if isinstance(steps, FedSGD):
+    if type(steps) is FedSGD:
         return 1
-    return steps.epochs if isinstance(steps, FedAvg) else None
+    return steps.epochs if type(steps) is FedAvg else None
 
 
 def _private(client: LocalUpdate) -> tuple[HeldGuarantee, ...]:
     """The guarantee of DP-SGD: of several the innermost, whose gradients the others never see."""
-    found = [layer for layer in layers(client) if isinstance(layer, Private)]
+    found = [layer for layer in layers(client) if type(layer) is Private]
     steps = algorithm(client)
     times = participations(steps)
     if not found or not found[-1].noise_multiplier or times is None or any(map(spreads, transforms(client))):
         return ()
     shift = math.sqrt(times) / found[-1].noise_multiplier
-    return (HeldGuarantee(GaussianGuarantee(shift, "example"), adds=isinstance(steps, FedSGD)),)
+    return (HeldGuarantee(GaussianGuarantee(shift, "example"), adds=type(steps) is FedSGD),)
 
 
 def spreads(transform: UpdateTransform) -> bool:
@@ -86,17 +89,17 @@ def peeks(transform: UpdateTransform) -> bool:
 
 
 def _after(standing: Standing, transform: UpdateTransform) -> Standing:
-    if isinstance(transform, GaussianNoise | LaplaceNoise):
+    if type(transform) is GaussianNoise or type(transform) is LaplaceNoise:
         return _with_noise(standing, transform)
     if isinstance(transform, Mixer | Augmentation | Sharing):
         return standing  # the update stays as it is, or some of its entries do
-    known = isinstance(transform, _SHORTER)
+    known = type(transform) in _SHORTER
     if peeks(transform):
         length = standing.length if known else math.inf
         lost = type(transform).__name__ if standing.held else standing.spoiled
         return Standing((), length, length, lost)
     held = tuple(replace(one, adds=False) for one in standing.held)
-    if isinstance(transform, Clipping):
+    if type(transform) is Clipping:
         # A projection on a ball: no two points move apart.
         bound = transform.max_norm
         return replace(standing, held=held, length=min(standing.length, bound), shift=min(standing.shift, bound))
