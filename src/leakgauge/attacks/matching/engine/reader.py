@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -279,8 +280,23 @@ def _is_real(node: fx.Node) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
+def _composed(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A recurrent layer of its cells: fused, it keeps what its derivative needs only where autograd asks at once."""
+    before = torch._C._get_mkldnn_enabled()
+    try:
+        torch._C._set_mkldnn_enabled(False)
+        return target(*args, **kwargs)
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+_RECURRENT = frozenset({"aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"})
+
+
 def _functional(target: Any) -> Callable[..., Any]:
     """The operation itself, where it was called to write its result over its input."""
+    if isinstance(target, OpOverload) and target._schema.name in _RECURRENT:
+        return partial(_composed, target)
     if not isinstance(target, OpOverload) or not any(argument.is_write for argument in target._schema.arguments):
         return target
     return getattr(torch.ops.aten, target._schema.name.removeprefix("aten::").removesuffix("_"))

@@ -108,6 +108,13 @@ def _tanh_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return first, -2 * y * first
 
 
+def _silu_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Of x s(x), s the sigmoid: s (1 + x (1 - s)), for which torch has one kernel, and s (1 - s) (2 + x (1 - 2 s))."""
+    share = torch.sigmoid(x)
+    bend = share * (1 - share) * (2 + x * (1 - 2 * share))
+    return _aten.silu_backward(torch.ones_like(x), x), bend
+
+
 def _gelu_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Of x Phi(x): Phi(x) + x phi(x), for which torch has one kernel, and (2 - x^2) phi(x), with phi = Phi'."""
     square = x * x
@@ -119,6 +126,6 @@ SMOOTH: Mapping[str, Smooth] = {
     "sigmoid": Smooth(torch.sigmoid, _sigmoid_derivatives),
     "tanh": Smooth(torch.tanh, _tanh_derivatives),
     "gelu": Smooth(functional.gelu, _gelu_derivatives),
-    "silu": smooth_by_autograd(functional.silu),
+    "silu": Smooth(functional.silu, _silu_derivatives),
     "softplus": smooth_by_autograd(functional.softplus),
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.func import vjp
 
 Memory = Any
 Weights = Any
@@ -105,3 +107,21 @@ def add_maybe(left: Maybe, right: Maybe) -> Maybe:
 def write_gradient(gradients: Gradients, name: str, gradient: Tensor) -> None:
     """Added to what other uses of the parameter have written."""
     gradients[name] = gradients[name] + gradient if name in gradients else gradient
+
+
+Pullback = Callable[[Tensor], tuple[Tensor, ...]]
+"""From the cotangent of a function's value to those of its inputs; may be called again."""
+
+
+def with_pullback(function: Callable[..., Tensor], *inputs: Tensor) -> tuple[Tensor, Pullback]:
+    """The value of a function and the transpose of its derivative there."""
+    if any(torch._C._functorch.is_functorch_wrapped_tensor(x) for x in inputs):
+        return vjp(function, *inputs)[:2]  # in a batch of rows
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    with torch.enable_grad():
+        y = function(*leaves)
+
+    def back(gy: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(y, leaves, gy, retain_graph=True, materialize_grads=True)
+
+    return y.detach(), back

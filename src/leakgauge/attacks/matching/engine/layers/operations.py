@@ -21,6 +21,7 @@ from leakgauge.attacks.matching.engine.layers.base import (
     Memory,
     Motion,
     Weights,
+    with_pullback,
     write_gradient,
 )
 
@@ -137,7 +138,7 @@ class LinearOperation(Linearly):
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
         if frozen is not None:
             return weights(inputs[0]), frozen
-        y, back = vjp(weights, inputs[0])[:2]
+        y, back = with_pullback(weights, inputs[0])
         return y, (weights, back)
 
     def along(self, memory: Memory, x: Tensor) -> Tensor:
@@ -210,7 +211,7 @@ class Differentiated(Layer):
             return weights(*filled)
 
         own = tuple(inputs[number] for number in places)
-        y, back = vjp(function, *own)[:2]
+        y, back = with_pullback(function, *own)
         return y, (places, _Graph(function, own, back))
 
     def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:

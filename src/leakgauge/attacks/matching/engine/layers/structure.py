@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.func import vjp
 
 from leakgauge.attacks.matching.engine.layers.base import (
     Asked,
@@ -20,6 +19,7 @@ from leakgauge.attacks.matching.engine.layers.base import (
     Motion,
     Weights,
     add_maybe,
+    with_pullback,
 )
 
 _aten = torch.ops.aten
@@ -34,8 +34,7 @@ class LinearMap(Linearly):
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
         if frozen is not None:
             return self.function(inputs[0]), frozen
-        y, back = vjp(self.function, inputs[0])[:2]
-        return y, back
+        return with_pullback(self.function, inputs[0])
 
     def along(self, memory: Memory, x: Tensor) -> Tensor:
         return self.function(x)
