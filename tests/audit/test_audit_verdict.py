@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from audit_support import *  # noqa: F403
@@ -9,7 +10,7 @@ from audit_support import MakeRecord
 
 from leakgauge.audit.limits import check_limit
 from leakgauge.audit.result import AuditResult, Finding, Measurement, summarise_records
-from leakgauge.audit.verdict import Judgement, Verdict
+from leakgauge.audit.verdict import Judgement, Reason, Verdict, judge
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import Summary
@@ -185,3 +186,11 @@ def test_the_json_of_a_result_holds_every_number_and_no_nan(make_record: MakeRec
     assert only["facts"] == {"loss": None, "layer": "head"}
     assert only["assumptions"] == [{"name": "labels", "disclosed": True, "detail": "given"}]
     assert only["verdict"] == "leaks"
+
+
+def test_nothing_found_by_finite_differences_is_no_evidence_that_there_is_nothing(make_record: MakeRecord) -> None:
+    for route, doubted in (("FiniteDifference", True), ("DoubleBackward, 3 at a time", False)):
+        record = replace(make_record(), evidence=(0.6,), facts={"route": route})
+        judgement, _ = judge({"best": [record]}, {})["best"]
+        assert (Reason.FINITE_DIFFERENCES in judgement.reasons) == doubted
+        assert judgement.verdict is Verdict.INCONCLUSIVE

@@ -190,6 +190,8 @@ def _judge_one(
         reasons.append(Reason.BUDGET_ENDED)
     if any(record.outcome is Outcome.OVERDUE for record in records) and Reason.BUDGET_ENDED not in reasons:
         reasons.append(Reason.BUDGET_ENDED)
+    if any(str(record.facts.get("route", "")).startswith("FiniteDifference") for record in records):
+        reasons.append(Reason.FINITE_DIFFERENCES)
     return Judgement(Verdict.INCONCLUSIVE if reasons else Verdict.NO_LEAK_FOUND, leaked, p, tuple(reasons))
 
 
