@@ -130,7 +130,17 @@ def test_public_images_of_mixup_are_named_and_taken_out(command: Command, tmp_pa
     public = pictures(60, first=100).inputs
     published, kept = challenge(tmp_path, Mixup(3, public=2), public)
     write_tensors(tmp_path / "public.safetensors", {"images": public})
-    words = ("--public", tmp_path / "public.safetensors", "--auxiliary", others, "--secret", kept, "--nulls", "1", "--json")
+    words = (
+        "--public",
+        tmp_path / "public.safetensors",
+        "--auxiliary",
+        others,
+        "--secret",
+        kept,
+        "--nulls",
+        "1",
+        "--json",
+    )
     answer = command("instahide", "attack", published, *words)
     assert answer.code == 0, answer.err
     (row,) = answer.rows

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from leakgauge.audit.grading import grade
+from leakgauge.audit.verdict import Verdict
 from leakgauge.encodings import CrossDataset, InsideDataset, SecureKeys, SeededKeys
 from leakgauge.encodings.challenge import make_challenge, read_challenge, read_published
 from leakgauge.errors import InvalidCase, InvalidFile
@@ -90,6 +91,7 @@ def test_the_originals_in_any_order_get_full_marks(made, tmp_path):
     row = found.to_dict()
     assert row["mean_of_max_ssim"] == pytest.approx(1)
     assert (row["identification"], row["submitted"], row["decoys"]) == (1.0, 5, 4)
+    assert (row["recovered"], row["verdict"]) == (5, "leaks")
 
 
 def test_the_null_scores_what_was_submitted_against_another_image(made, tmp_path):
@@ -114,6 +116,7 @@ def test_a_single_private_image_has_no_other_to_be_the_null(tmp_path):
 def test_a_submission_of_one_image_is_matched_once(made, tmp_path):
     row = grade(submit(tmp_path, hidden().inputs[:1].expand(5, -1, -1, -1)), made[1]).to_dict()
     assert row["identification"] == pytest.approx(1 / 5)
+    assert (row["recovered"], row["verdict"]) == (1, "leaks partly")
     few = grade(submit(tmp_path, hidden().inputs[2:4]), made[1])
     assert few.psnr.isnan().tolist() == [True, True, False, False, True]
     assert few.to_dict()["identification"] == pytest.approx(2 / 5)
@@ -123,6 +126,7 @@ def test_a_submission_of_one_image_is_matched_once(made, tmp_path):
 def test_the_best_ssim_is_that_of_the_metric(made, tmp_path):
     images = torch.rand(4, *SHAPE, generator=seeded(3))
     found = grade(submit(tmp_path, images), made[1])
+    assert found.verdict is Verdict.INCONCLUSIVE  # of the scheme nothing follows from what one submission lacks
     for row, original in enumerate(hidden().inputs):
         pairs = Comparison(original.expand_as(images), images, None, torch.zeros(4), None)
         assert float(found.best_ssim[row]) == pytest.approx(float(SSIM()(pairs).max()), abs=1e-6)

@@ -11,13 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leakgauge.audit.crowd import Pool, draw_crowd
+from leakgauge.audit.verdict import SIGNIFICANT, Verdict, holm
 from leakgauge.data import read_images
 from leakgauge.encodings.challenge import read_secret
 from leakgauge.errors import InvalidFile
 from leakgauge.metrics import PSNR, SSIM, Comparison, Identification, align
+from leakgauge.metrics.evidence import weigh_evidence
 from leakgauge.progress import Progress, Tick, silent
+from leakgauge.randomness import seeded
+from leakgauge.space import ImageSpace
 from leakgauge.structural_similarity import similarity, windows
 from leakgauge.types import Batch, Outcome, Reconstruction
+
+_CROWD = 99
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,9 @@ class Grade:
     ``psnr``, ``ssim`` and ``identification`` after an exclusive matching; ``best_ssim`` is the largest with any
     submitted image, whose mean was the score of the 2020 challenge. ``null`` holds the first three for each submitted
     image against another private image than its own; they are NaN if there is no other.
+
+    ``p`` is the evidence for each private image that it was recovered, by the rule of every audit: against a crowd of
+    strangers, the decoys or else photographs and augmented copies, and corrected over the images.
     """
 
     psnr: Tensor
@@ -37,12 +47,28 @@ class Grade:
     submitted: int
     decoys: int
     chance: float
+    p: tuple[float, ...]
+
+    @property
+    def recovered(self) -> tuple[bool, ...]:
+        """Which private images were, beyond doubt."""
+        return tuple(one <= SIGNIFICANT for one in self.p)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of a submission that recovered nothing nothing follows: who made it may not have known how."""
+        found = sum(self.recovered)
+        if not found:
+            return Verdict.INCONCLUSIVE
+        return Verdict.LEAKS if 2 * found >= len(self.p) else Verdict.LEAKS_PARTLY
 
     def to_dict(self) -> dict[str, Any]:
         """Means over the private images; what was not submitted counts as not identified, and is in no other mean."""
         return {
             "private_images": len(self.psnr),
             "submitted": self.submitted,
+            "recovered": sum(self.recovered),
+            "verdict": self.verdict.value,
             "psnr": _mean(self.psnr),
             "psnr_null": _mean(self.null["psnr"]),
             "ssim": _mean(self.ssim),
@@ -80,7 +106,16 @@ def grade(
         submitted=len(images),
         decoys=len(truth) - 1 if decoys is None else len(decoys),
         chance=chance,
+        p=holm(weigh_evidence(images, truth.inputs, _strangers(truth, decoys), ImageSpace.of(truth.inputs)).p),
     )
+
+
+def _strangers(truth: Batch, decoys: Tensor | None) -> Tensor:
+    pool = None if decoys is None else Pool(decoys, None, "of the decoys")
+    least = _CROWD if decoys is None else max(len(decoys), 1)
+    space, generator = ImageSpace.of(truth.inputs), seeded(0, "grading")
+    found = draw_crowd(space, truth, pool, tests=len(truth), at_least=least, generator=generator).inputs
+    return truth.inputs[:0] if found is None else found
 
 
 def _null(matched: Comparison) -> dict[str, Tensor]:
