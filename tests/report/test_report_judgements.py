@@ -118,10 +118,10 @@ def test_a_low_power_is_called_so() -> None:
 
 def test_the_crowd_is_described_by_its_size_and_kind() -> None:
     case = record()
-    result = audit_of([case, null_of(case)], {**PLAN, "crowd": "test images of photos"})
-    assert describe_crowd(result) == (
-        "Each was compared with 4,000 other images (test images of photos) and with what 1 unrelated update gave."
-    )
+    result = audit_of([case, null_of(case)], {**PLAN, "crowd": "400 other images of photos"})
+    told = "Compared with 400 other images of photos, and with what 1 unrelated update gave."
+    assert describe_crowd(result) == told
+    assert describe_crowd(audit_of([case])) == "Compared with 4,000 other images."
     assert describe_crowd(audit_of([record(hits=None, scores={})])) == ""
 
 

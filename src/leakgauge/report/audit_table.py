@@ -16,7 +16,7 @@ from leakgauge.audit.result import AuditResult, Finding
 from leakgauge.audit.verdict import Verdict
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.metrics import Kind, LabelRecall, Metric
-from leakgauge.report.judgements import show_leaked, show_strength
+from leakgauge.report.judgements import describe_crowd, show_leaked, show_strength
 from leakgauge.report.words import (
     NOT_MEASURED,
     count_restored,
@@ -64,7 +64,7 @@ def audit_table(result: AuditResult) -> RenderableType:
     for defence in dict.fromkeys(row.defence for row in rows):
         parts.append(Text(f"\n{humanise(defence)}", "bold"))
         parts += [_line(row, columns, names) for row in rows if row.defence == defence]
-    below = [*names.legend(), *list_unrun(result)]
+    below = [*filter(None, [describe_crowd(result)]), *names.legend(), *list_unrun(result)]
     return Group(*parts, *([Text("\n" + "\n".join(below), "dim")] if below else []))
 
 

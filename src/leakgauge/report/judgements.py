@@ -198,11 +198,11 @@ def describe_crowd(result: AuditResult) -> str:
     count = max((record.strangers for record in result.records), default=0)
     if not count:
         return ""
-    what = result.description.get("crowd")
+    told = result.description.get("crowd")
+    what = told if isinstance(told, str) else f"{count:,} other {noun(result.rows)}s"
     nulls = {record.null for row in result.rows for record in row.nulls}
-    beside = f" and with what {len(nulls)} unrelated update{'' if len(nulls) == 1 else 's'} gave" if nulls else ""
-    of = f" ({what})" if isinstance(what, str) else ""
-    return f"Each was compared with {count:,} other {noun(result.rows)}s{of}{beside}."
+    beside = f", and with what {len(nulls)} unrelated update{'' if len(nulls) == 1 else 's'} gave" if nulls else ""
+    return f"Compared with {what}{beside}."
 
 
 def describe_control(rows: Iterable[Finding]) -> str:
@@ -243,10 +243,11 @@ def describe_bounds(result: AuditResult) -> list[str]:
         if bound is None or bound.at_most is None or bound.at_most >= _VACUOUS:
             continue
         whose = "" if row.defence == RECORDED else f"with {called[row.defence]} "
+        tries = "" if bound.guesses == 1 else f" in {bound.guesses} guesses"
         sentences.append(
             capitalise(
                 f"{whose}{show_leaked(row)} {'was' if row.leaked == 1 else 'were'} found; no attacker, however strong, "
-                f"picks one out of {bound.crowd + 1} with a probability above {show_percent(bound.at_most)}."
+                f"picks one out of {bound.crowd + 1} with a probability above {show_percent(bound.at_most)}{tries}."
             )
         )
     return sentences
