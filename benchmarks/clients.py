@@ -6,7 +6,7 @@
 
 The same photographs, model and attack for all; only the client differs. PSNR in dB, the mean over the images, each
 against what the client trained on; ``null`` is the same of an unrelated update. Budgets are steps, so that a busy
-machine changes nothing.
+machine changes nothing. Rows that the file holds are kept; the others are added.
 """
 
 from __future__ import annotations
@@ -112,7 +112,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     dataset, rows = build_dataset("photos", None), []
+    if options.out is not None and options.out.is_file():
+        rows = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
     for name in options.clients:
+        if any(row["client"] == name for row in rows):
+            continue
         rows.append(measured(name, dataset, options))
         print(f"{name:24} {rows[-1]['psnr']:6.1f} dB, null {rows[-1]['null']}, {rows[-1]['cpu_seconds']} s", flush=True)
         if options.out is not None:

@@ -211,6 +211,12 @@ class StepRule:
         plain = isinstance(self.optimiser, LocalSGD) and not self.optimiser.weight_decay
         return plain and not self.proximal and self.clip_value is None
 
+    @property
+    def weighs_equally(self) -> bool:
+        """Whether the gradients of all steps count the same, so that those of different examples make one mean."""
+        momentum = isinstance(self.optimiser, LocalSGD) and self.optimiser.momentum
+        return self.sums_gradients and not momentum and self.clip_norm is None
+
     def gain(self, steps: int) -> float | None:
         """How many times a gradient that stays the same the parameters move; None where that is not a multiple."""
         if self.clip_norm is not None or self.clip_value is not None:

@@ -26,7 +26,7 @@ from leakgauge.data import BreastCancer, Photos
 from leakgauge.defences import DPSGD, NoDefence, Pruning, chain
 from leakgauge.metrics import PSNR, align
 from leakgauge.models import MLP, Compact, ConvNet, LeNet, Normalisation, ResNet, build
-from leakgauge.protocol import THREAT_MODELS, FedAvg, Federation, FedSGD, learner_and_state, simulate_round
+from leakgauge.protocol import THREAT_MODELS, FedAvg, Federation, FedSGD, LocalSGD, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
 
 SHAPE = (3, 16, 16)
@@ -161,6 +161,14 @@ def test_many_short_steps_are_taken_as_one_gradient_and_long_ones_are_not(
 def test_a_single_gradient_is_never_moved(attacked, examples):
     seen = attacked(build(Compact(width=3), SHAPE, 5, seed=0), examples(2, SHAPE))
     assert best().straighten([seen]) == [seen]
+
+
+@pytest.mark.parametrize(
+    ("options", "straight"), [({}, True), ({"clip_norm": 0.1}, False), ({"optimiser": LocalSGD(0.9)}, False)]
+)
+def test_steps_that_weigh_their_examples_unequally_are_not_taken_as_one_gradient(options, straight, examples, attacked):
+    seen = attacked(build(Compact(), SHAPE, 5, seed=0), examples(2, SHAPE), local_update=FedAvg(1, 1, 1e-5, **options))
+    assert (Best().straighten([seen])[0] is not seen) is straight
 
 
 def test_rows_of_a_table_are_searched_for_from_several_starts_and_without_a_prior_for_images():

@@ -71,7 +71,7 @@ def nearly_straight(observation: UpdateObservation) -> bool:
     """
     count = observation.num_examples
     algorithm = clients.algorithm(observation.local_update)
-    if not isinstance(algorithm, FedAvg) or not algorithm.rule.sums_gradients or count is None:
+    if not isinstance(algorithm, FedAvg) or not algorithm.rule.weighs_equally or count is None:
         return False
     learner, state = observation.learner, observation.state
     generator = seeded(0, "stand-ins")
