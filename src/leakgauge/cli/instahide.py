@@ -195,7 +195,9 @@ def challenge(
         crowd = None if decoys is None else read_images(decoys)
         with training_progress(stderr(), "submission", "grading") as progress:
             row = grade(score, secret, decoys=crowd, progress=progress).to_dict()
-        print_rows([row if as_json else _rounded(row)], "instahide challenge", as_json, None)
+        # One line for each score: side by side they are wider than a terminal.
+        lines = [{"score": name, "value": value} for name, value in _rounded(row).items()]
+        print_rows([row] if as_json else lines, "instahide challenge", as_json, None)
         return
     assert make is not None
     chosen, patches = _scheme_of(scheme, public)
