@@ -73,6 +73,12 @@ def test_the_truth_may_stand_in_another_order_but_not_with_other_labels(attacked
     assert fit_truth(replace(seen, labels=None), batch).residual < 1e-6
 
 
+def test_an_attack_may_return_the_examples_in_an_order_of_its_own(attacked, examples):
+    batch = Batch(examples(2, SHAPE).inputs, torch.tensor([1, 3]))
+    seen = attacked(MODULE, batch)
+    assert fit(seen, found(batch.inputs.flip(0), batch.labels.flip(0))).residual < 1e-6
+
+
 @pytest.mark.parametrize(
     ("trace", "outcome", "settled"),
     [

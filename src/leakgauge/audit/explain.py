@@ -154,15 +154,14 @@ def explain(
     """
     declared = RoundReading(recorded)
     OpenRound.of(recorded, model)  # refuses a round that does not fit its model
-    clock = Clock(seconds, progress)
     by_attack = ByAttack(model, seed)
     if truth is None:
-        return _search_by_attack(by_attack, declared, clock)
-    found = _search_by_truth(ByTruth(model, truth), declared, clock)
+        return _search_by_attack(by_attack, declared, Clock(seconds, progress))
+    found = _search_by_truth(ByTruth(model, truth), declared, Clock(seconds / 2, progress))
     if found.best is not None:
         return found
     # Other inputs than the truth may: of another client, altered before training, or more of them.
-    return replace(_search_by_attack(by_attack, declared, clock), truth=found.declared)
+    return replace(_search_by_attack(by_attack, declared, Clock(seconds / 2, progress)), truth=found.declared)
 
 
 class Clock:

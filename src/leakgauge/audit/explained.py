@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -42,12 +42,15 @@ def fit(observation: UpdateObservation, reconstruction: Reconstruction) -> Fit:
 
 
 def predict(observation: UpdateObservation, inputs: Tensor | None, labels: Tensor | None) -> ParamTree | None:
-    """The update of these inputs, by what the attacker knows of the client; labels that it was given come first.
+    """The update of these inputs, by what the attacker knows of the client; the labels that it was given, if there are
+    such, in the order in which the inputs have them.
 
     None where the server sent another model than the declared one, the client's algorithm is hidden, or the client
     trained on mixtures of what is to be found.
     """
-    labels = labels if observation.labels is None else observation.labels
+    given = observation.labels
+    if given is not None and (labels is None or not same_classes(given, labels)):
+        labels = given
     client, state = observation.local_update, observation.state
     if inputs is None or labels is None or client is None or mixes(client):
         return None
@@ -68,9 +71,6 @@ def fit_truth(observation: UpdateObservation, truth: Batch) -> Fit:
     The order of examples within a batch does not count, so that only labels of other classes than the truth's speak
     against those that the attacker was given.
     """
-    given = observation.labels
-    if given is not None and same_classes(given, truth.labels):
-        observation = replace(observation, labels=truth.labels)
     expected = predict(observation, truth.inputs, truth.labels)
     return Fit() if expected is None else compare_updates(expected, observation.update.params)
 
