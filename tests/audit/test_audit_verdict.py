@@ -3,14 +3,16 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from audit_support import *  # noqa: F403
 from audit_support import MakeRecord
 
 from leakgauge.audit.limits import check_limit
+from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult, Finding, Measurement, summarise_records
-from leakgauge.audit.verdict import Judgement, Reason, Verdict, judge
+from leakgauge.audit.verdict import CERTAIN, Judgement, Reason, Verdict, against_nulls, holm, judge, of_all
 from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import Summary
@@ -194,3 +196,117 @@ def test_nothing_found_by_finite_differences_is_no_evidence_that_there_is_nothin
         judgement, _ = judge({"best": [record]}, {})["best"]
         assert (Reason.FINITE_DIFFERENCES in judgement.reasons) == doubted
         assert judgement.verdict is Verdict.INCONCLUSIVE
+
+
+SURE, CHANCE = 1e-9, 0.4
+
+
+def judged(make_record: MakeRecord, *, nulls: int = 3, control: float = SURE, **changes: Any) -> Judgement:
+    """Of two examples and their nulls; ``null_`` before a change makes it one of the nulls."""
+    usual = {"evidence": (CHANCE, CHANCE), "strangers": 4000, "batch_size": 2, "residual": 0.1, "settled": True}
+    own = {name: value for name, value in changes.items() if not name.startswith("null_")}
+    of_nulls = {name.removeprefix("null_"): value for name, value in changes.items() if name.startswith("null_")}
+    records = [make_record(**usual | own)]
+    shared = usual | {"control": (control, control), "strangers": own.get("strangers", 4000)}
+    records += [make_record(null=number + 1, **shared | of_nulls) for number in range(nulls)]
+    return summarise_records(records, {}).judgement("none")
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "reasons"),
+    [
+        ({}, Verdict.NO_LEAK_FOUND, ()),
+        ({"evidence": (SURE, CHANCE)}, Verdict.LEAKS, ()),
+        ({"evidence": (SURE, CHANCE, CHANCE)}, Verdict.LEAKS_PARTLY, ()),
+        ({"control": CHANCE}, Verdict.INCONCLUSIVE, (Reason.CONTROL_FAILED,)),
+        ({"nulls": 0}, Verdict.INCONCLUSIVE, (Reason.NO_CONTROL,)),
+        ({"residual": 0.3}, Verdict.INCONCLUSIVE, (Reason.NOT_EXPLAINED,)),
+        ({"residual": 0.04, "null_residual": 0.001}, Verdict.NO_LEAK_FOUND, ()),
+        ({"residual": math.nan}, Verdict.NO_LEAK_FOUND, ()),
+        ({"settled": False}, Verdict.INCONCLUSIVE, (Reason.BUDGET_ENDED,)),
+        ({"settled": False, "null_settled": False}, Verdict.NO_LEAK_FOUND, ()),
+        ({"settled": None}, Verdict.NO_LEAK_FOUND, ()),
+        (
+            {"evidence": (SURE, CHANCE), "null_evidence": (SURE, CHANCE)},
+            Verdict.INCONCLUSIVE,
+            (Reason.NULL_RECOVERS_TOO,),
+        ),
+        ({"evidence": (1e-29, CHANCE), "null_evidence": (1e-6, CHANCE)}, Verdict.LEAKS, ()),
+        ({"evidence": (0.03, CHANCE), "strangers": 9, "control": 0.1}, Verdict.INCONCLUSIVE, (Reason.CROWD_TOO_SMALL,)),
+        ({"evidence": (0.03, CHANCE), "strangers": 9}, Verdict.INCONCLUSIVE, (Reason.CROWD_TOO_SMALL,)),
+        ({"strangers": 9}, Verdict.NO_LEAK_FOUND, ()),
+        ({"evidence": ()}, Verdict.NOT_JUDGED, ()),
+    ],
+)
+def test_nothing_found_is_no_leak_only_where_a_leak_would_have_been_found(
+    changes: dict[str, Any], verdict: Verdict, reasons: tuple[Reason, ...], make_record: MakeRecord
+) -> None:
+    if len(changes.get("evidence", ())) == 3:
+        changes = changes | {"nulls": 0}
+    found = judged(make_record, **changes)
+    assert (found.verdict, found.reasons) == (verdict, reasons)
+
+
+@pytest.mark.parametrize(("p", "verdict"), [(SURE, Verdict.LEAKS), (CERTAIN, Verdict.INCONCLUSIVE)])
+def test_of_a_recorded_update_that_is_not_explained_only_the_nearly_certain_is_believed(
+    p: float, verdict: Verdict, make_record: MakeRecord
+) -> None:
+    recorded = {"evidence": (p, CHANCE), "truth_residual": 0.9, "null_truth_residual": 0.0}
+    assert judged(make_record, **recorded).verdict is verdict
+
+
+def test_holm_corrects_for_the_tests_of_all_attacks_and_rounds_of_a_defence(make_record: MakeRecord) -> None:
+    assert holm((0.01, 0.04, 0.03, 0.005)) == pytest.approx((0.03, 0.06, 0.06, 0.02))  # Holm, 1979
+    records = [
+        make_record(attack=attack, round=number, evidence=(0.004 if number else CHANCE, CHANCE), strangers=4000)
+        for attack in ("one", "other")
+        for number in range(3)
+    ]
+    audit = summarise_records(records, {})
+    assert {row.leaked for row in audit.rows} == {2}  # 12 tests: 12 x .004 < .05
+    assert audit.rows[0].leaks == ((1, 0), (2, 0))
+    more = [*records, make_record(attack="third", evidence=(CHANCE,), strangers=4000)]
+    assert {row.leaked for row in summarise_records(more, {}).rows} == {0}  # 13 x .004 > .05
+
+
+def test_nulls_only_ever_weaken_the_evidence() -> None:
+    for nulls in ((), (0.5,), (1e-6, 0.9), (1e-9, 1e-8, 1e-7), (0.3, 0.4, 0.5)):
+        found = [against_nulls(p, nulls) for p in (1e-30, 1e-9, 1e-4, 0.05, 0.5, 1.0)]
+        assert found == sorted(found)
+        assert all(one >= p for one, p in zip(found, (1e-30, 1e-9, 1e-4, 0.05, 0.5, 1.0)))
+    assert against_nulls(1e-9, (1e-9,) * 3) == 1.0
+
+
+def test_one_attack_whose_control_worked_suffices_and_a_leak_outweighs_every_doubt() -> None:
+    clean = Judgement(Verdict.NO_LEAK_FOUND)
+    failed = Judgement(Verdict.INCONCLUSIVE, reasons=(Reason.CONTROL_FAILED,))
+    doubtful = Judgement(Verdict.INCONCLUSIVE, reasons=(Reason.NOT_EXPLAINED,))
+    leaks = Judgement(Verdict.LEAKS_PARTLY)
+    assert of_all([clean, failed]) is clean
+    assert of_all([failed, failed]) is failed
+    assert of_all([clean, doubtful]) is doubtful
+    assert of_all([doubtful, clean, leaks, failed]) is leaks
+    assert of_all([]).verdict is Verdict.NOT_JUDGED
+
+
+def test_the_power_is_that_of_the_control_at_the_lower_end_of_its_interval(make_record: MakeRecord) -> None:
+    nulls = [make_record(null=number, evidence=(1.0,) * 2, control=(SURE, SURE)) for number in (1, 2, 3)]
+    real = make_record(evidence=(CHANCE,) * 2, strangers=4000)
+    power = summarise_records([real, *nulls], {})["none"].power
+    assert power is not None
+    rate = 6 / (6 + 1.959964**2)  # Wilson's, of six in six
+    assert (power.seen, power.tried) == (6, 6)
+    assert (power.one, power.all_of_them) == pytest.approx((rate, 1 - (1 - rate) ** 2))
+
+
+def test_the_undefended_nulls_are_the_control_of_every_defence(make_record: MakeRecord) -> None:
+    def cases(defence: str, control: float) -> list[Record]:
+        real = make_record(defence=defence, evidence=(CHANCE,), strangers=4000)
+        nulls = [make_record(defence=defence, null=one, evidence=(1.0,), control=(control,)) for one in (1, 2)]
+        return [real, *nulls]
+
+    # Noise hides the nulls' own examples as it is meant to; that is no failure of the attack.
+    audit = summarise_records([*cases("none", SURE), *cases("noise", CHANCE)], {})
+    assert audit.judgement("noise").verdict is Verdict.NO_LEAK_FOUND
+    audit = summarise_records([*cases("none", CHANCE), *cases("noise", CHANCE)], {})
+    assert audit.judgement("noise").reasons == (Reason.CONTROL_FAILED,)
