@@ -158,3 +158,21 @@ def test_guesses_are_hardly_ever_taken_for_reading(
         for trial in range(30)
     )
     assert wrong <= 4  # more would happen once in sixty if it were one in twenty
+
+
+def test_a_recorded_update_is_acquitted_only_where_its_inputs_show_that_it_was_read_as_it_was_made(
+    make_record: MakeRecord,
+) -> None:
+    batch, own = counted([1, 1, 2, 3, 4, 4], C10), [counted([7, 8, 9, 9, null, 5], C10) for null in (0, 1, 2)]
+
+    def verdict(residual: float) -> LabelJudgement:
+        nulls = [
+            make_record(null=1 + k, true_counts=batch, restored_counts=one, decoy_counts=one, truth_residual=1e-7)
+            for k, one in enumerate(own)
+        ]
+        real = make_record(true_counts=batch, restored_counts=counted([5] * 6, C10), truth_residual=residual)
+        return judge_labels({"one": [real, *nulls]}, {"one": nulls}, recorded=True)["one"]
+
+    assert verdict(1e-7).verdict is Verdict.NO_LEAK_FOUND
+    for misread in (2.0, float("nan")):  # such as a sign reversed; or nothing is known of the inputs
+        assert (verdict(misread).verdict, verdict(misread).reasons) == (Verdict.INCONCLUSIVE, (Reason.NOT_EXPLAINED,))

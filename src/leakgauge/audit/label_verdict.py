@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from leakgauge.audit.record import Record
@@ -86,9 +86,13 @@ class _Weighed:
 
 
 def judge_labels(
-    attacks: Mapping[str, Sequence[Record]], controls: Mapping[str, Sequence[Record]]
+    attacks: Mapping[str, Sequence[Record]], controls: Mapping[str, Sequence[Record]], *, recorded: bool = False
 ) -> dict[str, LabelJudgement]:
-    """Of all attacks on one defence that named labels: the records of each with its nulls, and the undefended nulls."""
+    """Of all attacks on one defence that named labels: the records of each with its nulls, and the undefended nulls.
+
+    A ``recorded`` update may have been made otherwise than it is declared: unless its private inputs show that the
+    declared client makes this very update of them, that nothing was found proves nothing.
+    """
     weighed = {
         name: _weigh(records, [one for one in group if one.null])
         for name, group in attacks.items()
@@ -101,6 +105,9 @@ def judge_labels(
     for (name, one), whole in zip(weighed.items(), wholes, strict=True):
         own = tuple(next(leaves) for _ in one.leaves)
         judged[name] = _judge(one, attacks[name], controls.get(name, ()), whole, own, split * len(weighed))
+        unproven = recorded and any(math.isnan(record.truth_residual) for record in one.records)
+        if unproven and judged[name].verdict is Verdict.NO_LEAK_FOUND:
+            judged[name] = replace(judged[name], verdict=Verdict.INCONCLUSIVE, reasons=(Reason.NOT_EXPLAINED,))
     return judged
 
 

@@ -186,13 +186,13 @@ def _score_labels(plan: RecordedPlan, opened: Sequence[OpenRound], attacks: Mapp
     per_round = nulls_per_round(plan.nulls, len(opened))
     rounds = []
     for number, one in enumerate(opened):
-        labels = one.recorded.labels
-        if plan.truths:
-            labels = one.truth(Path(plan.truths[number])).labels
+        truth = one.truth(Path(plan.truths[number])) if plan.truths else None
+        labels = one.recorded.labels if truth is None else truth.labels
         seen = one.without_labels()
         cases = [seen.case(name, attack, seed=plan.seed, number=number) for name, attack in attacks.items()]
         if labels is not None:
             beside = _round_of_labels(one, labels, per_round, seeded(plan.seed, "null", number))
+            beside = beside if truth is None else replace(beside, truth=truth)
             cases = [scored for case in cases for scored in seen.score(case, beside)]
         rounds.append(cases)
     return rounds

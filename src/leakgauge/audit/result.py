@@ -252,7 +252,7 @@ def summarise_records(
     for defence, attacks in groups.items():
         own = {name: [one for one in group if one.null] for name, group in attacks.items()}
         judged = judge(attacks, own | undefended)
-        labels = judge_labels(_hidden(attacks), own | controls)
+        labels = judge_labels(_hidden(attacks), own | controls, recorded=defence == RECORDED)
         bound = bounds.get(defence)
         rows += [
             _finding(group, *judged[name], bound, labels.get(name))

@@ -103,7 +103,10 @@ def run_case(
 def _truth_residual(case: Case, observation: Any) -> float:
     """Of a recorded update, whose truth is what somebody says it is, and of nulls, to compare with."""
     truth = case.decoy if case.null else case.truth if isinstance(case.source, RecordedUpdate) else None
-    if truth is None or not isinstance(observation, UpdateObservation) or case.labels_only:
+    if truth is None or not isinstance(observation, UpdateObservation):
+        return math.nan
+    stands_in = tuple(truth.inputs.shape[1:]) != observation.space.shape  # where nothing but labels is known
+    if stands_in or (case.labels_only and not isinstance(observation.space, ImageSpace)):
         return math.nan
     return fit_truth(observation, truth).residual
 
