@@ -219,7 +219,7 @@ def _judge(
         reasons.append(Reason.NOT_EXPLAINED)
     if one.best * tests > SIGNIFICANT:
         reasons.append(Reason.TOO_FEW_LABELS)
-    elif one.even * tests <= SIGNIFICANT:
+    elif one.even * tests <= SIGNIFICANT < whole:
         reasons.append(Reason.NULL_RECOVERS_TOO)
     if control is None:
         reasons.append(Reason.NO_CONTROL)
