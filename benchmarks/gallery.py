@@ -147,7 +147,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="architectures whose name has one of these")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
-    parser.add_argument("--costs", action="store_true", help="costs alone, anew")
+    parser.add_argument("--costs", action="store_true", help="what a step costs, and no attack")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -156,13 +156,12 @@ def main() -> None:
         test = Cifar10()(options.data).test
         pictures = Pictures(test.inputs[:500], test.labels[:500])
         for name in ARCHITECTURES:
-            if not any(part in name for part in options.only) or (
-                name in kept and not options.again and not options.costs
-            ):
+            done = "cost" if options.costs else "rows"
+            if not any(part in name for part in options.only) or (done in kept.get(name, {}) and not options.again):
                 continue
             print(f"{name} ...", file=sys.stderr, flush=True)
-            found = dict(kept.get(name, {})) if options.costs else attack(name, pictures, options.seconds)
-            kept[name] = {**found, "cost": cost(name, pictures)}
+            found = {} if options.costs else attack(name, pictures, options.seconds)
+            kept[name] = {**kept.get(name, {}), **found, "cost": cost(name, pictures)}
             header = {"command": "python benchmarks/gallery.py", "version": VERSION, "torch": str(torch.__version__)}
             write_text(RESULTS, json.dumps({**header, "architectures": kept}, indent=1) + "\n")
     show(kept)
@@ -173,7 +172,7 @@ def show(kept: dict[str, Any]) -> None:
     print(f"{'exact':>6} {'frozen':>6} {'graph':>6} {'all':>6}")
     for name, found in kept.items():
         rows, costs = found.get("rows", []), found["cost"]
-        hits = f"{sum(row['attack_identified'] for row in rows)} of {len(rows)}"
+        hits = f"{sum(row['attack_identified'] for row in rows)} of {len(rows)}" if rows else "not tried"
         psnr, null = (" ".join(f"{row[f'{kind}_psnr']:.1f}" for row in rows) for kind in ("attack", "null"))
         print(
             f"{name:34} {found.get('route', ''):18} {hits:>10} {psnr:>12} {null:>12} {costs['exact']:6} "
