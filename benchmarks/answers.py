@@ -114,11 +114,11 @@ def paper_of(name: str) -> str:
 
 
 def answers(results: Results) -> list[Answer]:
-    own = (_quality, _tradeoff, _bounds, _speed, _memory, _labels, _encryption)
+    own = (_quality, _tradeoff, _bounds, _clients, _speed, _memory, _labels, _encryption)
     return [
-        *(make(results) for make in own[:3]),
+        *(make(results) for make in own[:4]),
         *(one.answer(results) for one in QUESTIONS),
-        *(f(results) for f in own[3:]),
+        *(f(results) for f in own[4:]),
     ]
 
 
@@ -336,6 +336,19 @@ def _labels(results: Results) -> Answer:
     columns = ["rule", "classes", "examples", "features", "milliseconds", "recall"]
     said = f"{len(rows)} rows; the slowest of each rule:\n\n{table(columns, lines)}"
     return Answer("How long does it take to restore labels?", said, ("labels.json",))
+
+
+def _clients(results: Results) -> Answer:
+    result = results["clients.json"]
+    rows = result["rows"]
+    plain = next(row["psnr"] for row in rows if row["client"] == "one gradient")
+    near = sum(row["psnr"] >= plain - 3 for row in rows)
+    lines = [[row["client"], f"`{row['local_update']}`", number(row["psnr"])] for row in rows]
+    said = (
+        f"{len(rows)} ways to train, the same attack and images: one plain gradient gives {number(plain)} dB, and "
+        f"{near} of them give that or at most 3 dB less.\n\n{table(['client', 'in words', 'PSNR'], lines)}"
+    )
+    return Answer("What does it change how a client trains?", said, ("clients.json",))
 
 
 def _encryption(results: Results) -> Answer:

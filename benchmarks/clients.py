@@ -115,14 +115,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.out is not None and options.out.is_file():
         rows = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
     for name in options.clients:
-        if any(row["client"] == name for row in rows):
-            continue
-        rows.append(measured(name, dataset, options))
-        print(f"{name:24} {rows[-1]['psnr']:6.1f} dB, null {rows[-1]['null']}, {rows[-1]['cpu_seconds']} s", flush=True)
+        if not any(row["client"] == name for row in rows):
+            rows.append(measured(name, dataset, options))
+            print(f"{name:24} {rows[-1]['psnr']:6.1f} dB, null {rows[-1]['null']}", flush=True)
         if options.out is not None:
-            settings = {key: value for key, value in vars(options).items() if key not in ("out", "clients")}
-            kept = {"version": VERSION, "python": platform.python_version(), "torch": torch.__version__}
-            write_text(options.out, json.dumps({**kept, **settings, "rows": rows}, indent=1, allow_nan=False) + "\n")
+            write_text(options.out, json.dumps(_result(rows, options), indent=1, allow_nan=False) + "\n")
+
+
+def _result(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    settings = {key: value for key, value in vars(options).items() if key not in ("out", "clients")}
+    return {
+        "title": f"Clients: PSNR in dB of {options.batch_size} images, {options.model}, {options.steps} steps",
+        "command": f"python benchmarks/clients.py --steps {options.steps}",
+        "version": VERSION,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **settings,
+        "rows": sorted(rows, key=lambda row: list(CLIENTS).index(row["client"])),
+    }
 
 
 if __name__ == "__main__":
