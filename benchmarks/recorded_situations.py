@@ -428,7 +428,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("accumulated without dividing", accumulated, "2 times as long", leaks=True),
     Situation("noise", noisy(3e-4), "noise"),
     Situation("weights in float16", half_precision(torch.float16)),
-    Situation("weights in bfloat16", half_precision(torch.bfloat16), "bfloat16"),
+    Situation("weights in bfloat16", half_precision(torch.bfloat16), "bfloat16", leaks=True),
     Situation("another checkpoint", other_weights, "none"),
     Situation("normalised, difference declared as gradient", normalised_and_momentum, "ImageNet"),
     Situation("swapped and scaled to [-1, 1]", swapped_and_normalised, "swapped"),
