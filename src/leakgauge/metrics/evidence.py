@@ -99,11 +99,22 @@ def _weigh(
         exponent = tail_exponent(crowd)
         if isinstance(space, TableSpace):
             exponent = min(exponent, _continuous(strangers, space) / 2)
-        for row, distance in enumerate(nearness.tolist()):
-            p = len(statistics) * rank_or_margin(distance, crowd, exponent)
+        for row, (distance, rival) in enumerate(zip(nearness.tolist(), _rivals(own, spoken, at), strict=True)):
+            p = max(
+                rank_or_margin(distance, crowd, exponent),
+                # Among the originals themselves, which are of one kind whatever the strangers are.
+                (distance / rival) ** exponent / len(originals) if 0 < rival < torch.inf and exponent > 0 else 0.0,
+            )
+            p *= len(statistics)
             if distance < torch.inf and (p < least[row] or nearest[row] < 0):
                 least[row], nearest[row] = min(1.0, max(_LEAST, p)), int(at[row])
     return least, nearest
+
+
+def _rivals(own: Tensor, spoken: Tensor, at: Tensor) -> list[float]:
+    """How near the candidate of each original is to the next original that it does not speak for; inf without one."""
+    others = torch.where(spoken, torch.inf, own).amin(dim=0)
+    return others[at].tolist()
 
 
 def least_by_rank(space: InputSpace, strangers: int) -> float:
