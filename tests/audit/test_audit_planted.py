@@ -9,6 +9,7 @@ import pytest
 import torch
 from audit_support import *  # noqa: F403
 from audit_support import MakeRecord
+from sklearn.datasets import load_digits
 from torch import Generator, Tensor, nn
 from torch.nn.functional import avg_pool2d, cross_entropy
 
@@ -111,7 +112,7 @@ def among_noise(images: Tensor, leaked: int, change: str) -> Tensor:
 @pytest.mark.parametrize(("leaked", "victims"), [(1, 4)])
 def test_what_was_planted_is_found_and_named(leaked: int, victims: int, change: str) -> None:
     images = drawn(victims, seed=victims)
-    row = audited(images, among_noise(images, leaked, change))
+    row = audited(images, among_noise(images, leaked, change), references=photographs("train"))
     assert row.verdict is Verdict.LEAKS_PARTLY
     assert row.leaks == tuple((0, place) for place in range(leaked))
 
@@ -175,6 +176,17 @@ def test_what_is_of_nobody_is_no_leak(victims: str, what: str) -> None:
     row = audited(images, NOTHING[what](4))
     assert (row.verdict, row.leaked) == (Verdict.INCONCLUSIVE, 0)
     assert Reason.CONTROL_FAILED in row.judgement.reasons  # it finds nothing in any update
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_without_references_another_of_the_same_kind_is_no_leak_but_a_copy_is(seed: int) -> None:
+    """Any digit is nearer to another than every photograph is: made strangers convict nobody of less than a copy."""
+    order = torch.randperm(1797, generator=torch.Generator().manual_seed(seed))
+    digits = (torch.from_numpy(load_digits().images).float() / 16)[order][:, None].expand(-1, *SHAPE)
+    for others in (digits[100:104], digits[100:400].mean(dim=0).expand(4, *SHAPE)):
+        row = audited(digits[:4].clone(), others.clone())
+        assert (row.verdict, row.leaked) == (Verdict.INCONCLUSIVE, 0)
+    assert audited(digits[:4].clone(), digits[:4].clone()).verdict is Verdict.LEAKS
 
 
 def test_a_copy_of_one_of_the_crowd_is_no_leak() -> None:

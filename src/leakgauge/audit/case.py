@@ -15,6 +15,9 @@ from leakgauge.fingerprint import answering_code, digest, foreign_code
 from leakgauge.protocol.facts import Fact
 from leakgauge.types import Batch, Reconstruction
 
+FEWEST_KIN = 8
+"""Strangers of the private examples' own kind from which on they are judged by these alone."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -23,7 +26,8 @@ class Case:
     back, scored against it, is the positive control.
 
     ``distractors`` are those that the metric of identification picks an original from; ``crowd`` are all strangers that
-    the evidence compares with, None = the distractors. ``paired``: what comes back belongs to the truth row by row, as
+    the evidence compares with, None = the distractors; the first ``kin`` of them are of the truth's own kind and the
+    others made, None = all are. ``paired``: what comes back belongs to the truth row by row, as
     that of one encoding does; ``members`` are the public images that are truly in it.
     """
 
@@ -41,11 +45,22 @@ class Case:
     members: Tensor | None = None
     decoy: Batch | None = None
     crowd: Tensor | None = None
+    kin: int | None = None
 
     @property
     def strangers(self) -> Tensor | None:
-        """Whom the evidence compares with: m for all victims, or n x m, m for each."""
-        return self.distractors if self.crowd is None else self.crowd
+        """Whom the evidence compares with: m for all victims, or n x m, m for each.
+
+        Enough of the truth's own kind are compared with alone: those made beside them follow another distribution.
+        """
+        if self.crowd is None:
+            return self.distractors
+        return self.crowd if self.kin is None or self.only_made else self.crowd[: self.kin]
+
+    @property
+    def only_made(self) -> bool:
+        """Whether too few strangers are of the truth's own kind for their order to say anything."""
+        return self.kin is not None and self.kin < FEWEST_KIN
 
     @property
     def labels_only(self) -> bool:

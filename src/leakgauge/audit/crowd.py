@@ -70,10 +70,14 @@ def are_classes(labels: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Crowd:
-    """Strangers to the private examples, and in ``words`` of what they consist; None if there are to be none."""
+    """Strangers to the private examples, and in ``words`` of what they consist; None if there are to be none.
+
+    The first ``kin`` of them are of the private examples' own kind, the others were made.
+    """
 
     inputs: Tensor | None
     words: str
+    kin: int = 0
 
 
 def crowd_size(tests: int, at_least: int, space: InputSpace) -> int:
@@ -120,7 +124,7 @@ def draw_crowd(
     words = " and ".join(f"{len(part):,} {name}" for name, part in parts.items() if len(part))
     if len(inputs) < _needed(tests):
         words += f"; rank alone would need {_needed(tests):,}"
-    return Crowd(inputs, words)
+    return Crowd(inputs, words, 0 if pool is None else real)
 
 
 def draw_photographs(space: ImageSpace, private: Batch, at_most: int, split: Split, *, generator: Generator) -> Pool:

@@ -28,7 +28,8 @@ class Round:
 
     ``others`` are the client's further images, for a defence that mixes more than the batch has; they are not scored.
     ``label_decoys`` take the place of ``decoys`` in nulls of attacks on labels, if there are any. ``crowd`` are all
-    strangers, of which ``distractors`` are those that the metric of identification picks from.
+    strangers, of which ``distractors`` are those that the metric of identification picks from; the first ``kin`` are of
+    the private examples' own kind, None = all.
     """
 
     truth: Batch
@@ -37,6 +38,7 @@ class Round:
     others: Batch | None = None
     label_decoys: tuple[Batch, ...] = ()
     crowd: Tensor | None = None
+    kin: int | None = None
 
     def batches(self, attack: object) -> tuple[Batch, ...]:
         """What clients compute updates on: the private batch, then that of each null."""
@@ -92,6 +94,7 @@ def grid(
             decoy=batch if null else None,
             distractors=one.distractors,
             crowd=one.crowd,
+            kin=one.kin,
             ledger=known[attack_name].ledger(
                 federation.learner,
                 defence=defence_name,

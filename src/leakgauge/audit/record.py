@@ -44,7 +44,8 @@ class Record:
 
     ``evidence`` holds one p-value per private example that what came back is of it, before any correction, () = not
     judged; ``nearest`` says which of the candidates speaks for it, -1 = none; ``control``, on a null, are the same
-    p-values for the null's own examples. ``residual`` is how far the declared client, run on what came back, stays from
+    p-values for the null's own examples. ``doubtful`` are examples whose evidence rests on made strangers and that no
+    candidate is a near copy of. ``residual`` is how far the declared client, run on what came back, stays from
     what was observed, relative to it, NaN = not computed; ``truth_residual`` the same, run on the private examples that
     a recorded update is said to be of, or on a null's own; ``settled`` whether the loss had stopped falling, None =
     there is none. ``steps`` and ``cpu_seconds`` are what the attack spent, ``seconds`` how long it took on the wall.
@@ -83,6 +84,7 @@ class Record:
     evidence: tuple[float, ...] = ()
     nearest: tuple[int, ...] = ()
     control: tuple[float, ...] = ()
+    doubtful: tuple[bool, ...] = ()
     residual: float = math.nan
     truth_residual: float = math.nan
     settled: bool | None = None
@@ -113,7 +115,7 @@ class Record:
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
         for name in ("chance", "residual", "truth_residual", "cpu_seconds"):
             values[name] = _number(values[name])
-        for name in ("evidence", "nearest", "control"):
+        for name in ("evidence", "nearest", "control", "doubtful"):
             values[name] = tuple(values[name])
         for name in ("facts", "label_guess"):
             values[name] = {key: _number(value) for key, value in values[name].items()}
@@ -128,7 +130,7 @@ def upgrade(values: dict[str, Any]) -> dict[str, Any]:
         early: dict[str, Any] = {"true_counts": None, "restored_counts": None, "label_guess": {}, "code": ""}
         values = early | values | {"schema": 2, "ledger": [_first_line(*fact) for fact in values["ledger"]]}
     if values["schema"] == 2:  # which had one null, and neither evidence nor what it rests on
-        none: dict[str, Any] = {"evidence": [], "nearest": [], "control": [], "strangers": 0}
+        none: dict[str, Any] = {"evidence": [], "nearest": [], "control": [], "doubtful": [], "strangers": 0}
         none |= {"residual": None, "truth_residual": None, "settled": None, "steps": None, "cpu_seconds": None}
         values = none | values | {"schema": 3, "null": int(values["null"])}
     return values

@@ -277,7 +277,7 @@ class OpenRound:
 
         The controls are the nulls of the client without its defence; where it has none, the nulls are.
         """
-        scored = replace(case, truth=beside.truth, distractors=beside.distractors, crowd=beside.crowd)
+        scored = replace(case, truth=beside.truth, distractors=beside.distractors, crowd=beside.crowd, kin=beside.kin)
         if self.plain is None:
             return [scored]  # without the client's algorithm there is no unrelated update to compute
         seen, declared = self.observation, self.recorded.defence or UNDEFENDED

@@ -248,10 +248,12 @@ def summarise_records(
         if any(one.control for one in group)
     }
     controls = {name: [one for one in group if one.null] for name, group in groups.get(UNDEFENDED, {}).items()}
+    alone = judge(groups.get(UNDEFENDED, {}), controls)
+    leaked = {name: judgement.leaked for name, (judgement, _) in alone.items() if judgement.verdict.leaks}
     rows, bounds = [], read_bounds(description)
     for defence, attacks in groups.items():
         own = {name: [one for one in group if one.null] for name, group in attacks.items()}
-        judged = judge(attacks, own | undefended)
+        judged = judge(attacks, own | undefended, {} if defence == UNDEFENDED else leaked)
         labels = judge_labels(_hidden(attacks), own | controls, recorded=defence == RECORDED)
         bound = bounds.get(defence)
         rows += [

@@ -28,6 +28,7 @@ from leakgauge.metrics import (
     align,
     class_counts,
     expected_guess,
+    near_copies,
     weigh_evidence,
 )
 from leakgauge.progress import Progress, silent
@@ -88,7 +89,8 @@ def run_case(
         strangers=_size(case, case.strangers),
         evidence=found.p,
         nearest=found.nearest,
-        control=_weigh(case, reconstruction, case.decoy, space).p,
+        control=_weigh_control(case, reconstruction, space),
+        doubtful=_doubt(case, reconstruction, case.truth, space) if found.p else (),
         residual=fit(observation, reconstruction).residual if isinstance(observation, UpdateObservation) else math.nan,
         truth_residual=_truth_residual(case, observation),
         settled=is_settled(reconstruction),
@@ -152,6 +154,21 @@ def _weigh(case: Case, found: Reconstruction, truth: Batch | None, space: InputS
         return Evidence((), ())
     candidates, originals, strangers = (one.detach().cpu() for one in (found.inputs, truth.inputs, case.strangers))
     return weigh_evidence(candidates, originals, strangers, space or ImageSpace.of(originals), paired=case.paired)
+
+
+def _weigh_control(case: Case, found: Reconstruction, space: InputSpace | None) -> tuple[float, ...]:
+    """The same of a null's own examples; what is doubtful shows nothing."""
+    p = _weigh(case, found, case.decoy, space).p
+    return tuple(
+        1.0 if doubtful else one for one, doubtful in zip(p, p and _doubt(case, found, case.decoy, space), strict=True)
+    )
+
+
+def _doubt(case: Case, found: Reconstruction, truth: Batch | None, space: InputSpace | None) -> tuple[bool, ...]:
+    if truth is None or found.inputs is None or case.strangers is None or not case.only_made:
+        return () if truth is None else (False,) * len(truth)
+    candidates, originals, strangers = (one.detach().cpu() for one in (found.inputs, truth.inputs, case.strangers))
+    return tuple(not near for near in near_copies(candidates, originals, strangers, space or ImageSpace.of(originals)))
 
 
 def _size(case: Case, crowd: Tensor | None) -> int:

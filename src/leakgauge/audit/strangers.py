@@ -42,7 +42,7 @@ class Strangers:
         distractors = None if crowd is None else crowd[: self.distractors].clone()
         rounds = zip(truths, self.decoys, self.label_decoys, beside, strict=True)
         return [
-            Round(truth, decoys, distractors, other, label_decoys, crowd)
+            Round(truth, decoys, distractors, other, label_decoys, crowd, self.crowd.kin)
             for truth, decoys, label_decoys, other in rounds
         ]
 
@@ -105,7 +105,7 @@ def draw_strangers(
     crowd = draw_crowd(space, private, rest, tests=tests, at_least=distractors, generator=generator)
     if left_out and crowd.inputs is not None:
         counted = "1 copy" if left_out == 1 else f"{left_out} copies"
-        crowd = Crowd(crowd.inputs, f"{crowd.words}; {counted} of private {space.kinds} left out")
+        crowd = replace(crowd, words=f"{crowd.words}; {counted} of private {space.kinds} left out")
     return Strangers(decoys, label_decoys, crowd, distractors)
 
 

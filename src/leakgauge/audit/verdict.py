@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Literal
 
 from scipy import stats
@@ -52,6 +53,7 @@ class Reason(Enum):
     CONTROL_FAILED = "the positive control failed"
     NO_CONTROL = "there is no positive control"
     CROWD_TOO_SMALL = "the crowd is too small"
+    CROWD_OF_ANOTHER_KIND = "the crowd is not of the private examples' kind"
     NULL_RECOVERS_TOO = "the attack returns it from an unrelated update too"
     TOO_FEW_LABELS = "so few labels of so few classes could have been guessed"
     FINITE_DIFFERENCES = "the derivatives were finite differences"
@@ -80,6 +82,8 @@ class Power:
     tried: int
     one: float
     all_of_them: float
+    suffices: bool = True
+    """Whether a leak of all of them had rather been seen than overlooked, at the rate itself."""
 
 
 def holm(p: Sequence[float]) -> tuple[float, ...]:
@@ -125,11 +129,14 @@ def _returned_too(nulls: Sequence[float], tests: int) -> bool:
 
 
 def judge(
-    attacks: Mapping[str, Sequence[Record]], controls: Mapping[str, Sequence[Record]]
+    attacks: Mapping[str, Sequence[Record]],
+    controls: Mapping[str, Sequence[Record]],
+    undefended: Mapping[str, Sequence[bool]] = MappingProxyType({}),
 ) -> dict[str, tuple[Judgement, Power | None]]:
     """Of all attacks on one defence together: Holm's correction is over all of their tests.
 
-    ``attacks`` are the records of each with its nulls; ``controls`` the nulls of the undefended client.
+    ``attacks`` are the records of each with its nulls; ``controls`` the nulls of the undefended client. What leaked of
+    the private examples themselves when they were ``undefended`` is a control as well.
     """
     kept = {name: [one for one in records if not one.null and one.evidence] for name, records in attacks.items()}
     tests = sum(len(record.evidence) for records in kept.values() for record in records)
@@ -145,7 +152,7 @@ def judge(
     judged = {}
     for name, records in kept.items():
         p = tuple(next(corrected) for _ in weighed[name])
-        power = _power(controls.get(name, ()), tests, len(p))
+        power = _power(controls.get(name, ()), tests, len(p), undefended.get(name, ()))
         judged[name] = (_judge_one(records, attacks[name], controls.get(name, ()), p, power, tests), power)
     return judged
 
@@ -169,7 +176,9 @@ def _judge_one(
     explained = [is_explained(record, group) for record in _by_example(records)]
     # Of a simulated update the client is known: what an attack fails to explain of it is the attack's own affair.
     sure = [known or math.isnan(one.truth_residual) for one, known in zip(_by_example(records), explained, strict=True)]
-    leaked = tuple(one <= (SIGNIFICANT if known else CERTAIN) for one, known in zip(p, sure, strict=True))
+    doubtful = [one for record in records for one in record.doubtful or (False,) * len(record.evidence)]
+    low = [one <= (SIGNIFICANT if known else CERTAIN) for one, known in zip(p, sure, strict=True)]
+    leaked = tuple(one and not doubt for one, doubt in zip(low, doubtful, strict=True))
     if any(leaked):
         verdict = Verdict.LEAKS if 2 * sum(leaked) >= len(leaked) else Verdict.LEAKS_PARTLY
         return Judgement(verdict, leaked, p)
@@ -179,14 +188,16 @@ def _judge_one(
     raw = [pair for one in records for pair in zip(one.evidence, _nulls(one, group), strict=True)]
     if any(one * tests <= SIGNIFICANT and _returned_too(nulls, tests) for one, nulls in raw):
         reasons.append(Reason.NULL_RECOVERS_TOO)
+    if any(low):
+        reasons.append(Reason.CROWD_OF_ANOTHER_KIND)
     small = _too_small(records, raw, controls, power, tests)
     if small:
         reasons.append(Reason.CROWD_TOO_SMALL)
     if power is None:
         reasons.append(Reason.NO_CONTROL)
-    elif not power.seen and not small:
+    elif not power.suffices and not small:
         reasons.append(Reason.CONTROL_FAILED)
-    elif power.seen and any(record.settled is False for record in records) and _settled(controls, tests):
+    elif power.suffices and any(record.settled is False for record in records) and _settled(controls, tests):
         reasons.append(Reason.BUDGET_ENDED)
     if any(record.outcome is Outcome.OVERDUE for record in records) and Reason.BUDGET_ENDED not in reasons:
         reasons.append(Reason.BUDGET_ENDED)
@@ -235,13 +246,14 @@ def _settled(controls: Sequence[Record], tests: int) -> bool:
     return all(one.settled is not False for one in controls if any(p * tests <= SIGNIFICANT for p in one.control))
 
 
-def _power(controls: Sequence[Record], tests: int, examples: int) -> Power | None:
-    tried = [p for record in controls for p in record.control]
+def _power(controls: Sequence[Record], tests: int, examples: int, undefended: Sequence[bool] = ()) -> Power | None:
+    tried = [p * tests <= SIGNIFICANT for record in controls for p in record.control] + list(undefended)
     if not tried or not examples:
         return None
-    seen = sum(p * tests <= SIGNIFICANT for p in tried)
+    seen = sum(tried)
     rate = stats.binomtest(seen, len(tried)).proportion_ci(method="wilson").low
-    return Power(seen, len(tried), rate, 1 - (1 - rate) ** examples)
+    suffices = 1 - (1 - seen / len(tried)) ** examples >= 0.5
+    return Power(seen, len(tried), rate, 1 - (1 - rate) ** examples, suffices)
 
 
 def gravest(verdicts: Iterable[Verdict]) -> Verdict:

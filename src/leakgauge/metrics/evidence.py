@@ -27,6 +27,10 @@ _TAIL, _FEWEST = 0.1, 8
 _CONFIDENCE = 0.05
 _NEAR = 0.02
 """The share of all that a candidate is near to."""
+_COPY = 0.15
+"""Of the distance of strangers: what is no farther is as good as a copy."""
+_COMPARED = 500
+"""Strangers that say how far strangers are."""
 _LARGEST = 1e4
 """Of an entry of a candidate: what has diverged must not overflow."""
 _CHUNK = 1 << 22
@@ -120,6 +124,21 @@ def _rivals(own: Tensor, spoken: Tensor, at: Tensor) -> list[float]:
 def least_by_rank(space: InputSpace, strangers: int) -> float:
     """The p-value of an original that is nearer than all strangers, before its margin counts."""
     return (2 if isinstance(space, ImageSpace) else 1) / (strangers + 1)
+
+
+def near_copies(candidates: Tensor, originals: Tensor, strangers: Tensor, space: InputSpace) -> tuple[bool, ...]:
+    """Which originals a candidate, or its mirror image, is as good as a copy of: a seventh as far as strangers are.
+
+    That needs no crowd of the originals' own kind, as a p-value does: a digit is nearer to any other digit than to
+    every photograph.
+    """
+    usable = candidates[torch.isfinite(candidates).flatten(1).all(dim=1)].double()
+    if len(usable) == 0:
+        return (False,) * len(originals)
+    views = torch.cat((usable, usable.flip(-1))) if isinstance(space, ImageSpace) else usable
+    own = space.distance(originals.double(), views).amin(dim=1)
+    apart = space.distance(originals.double(), strangers[:_COMPARED].double()).median(dim=1).values
+    return tuple((own <= _COPY * apart).tolist())
 
 
 def rank_or_margin(distance: float, crowd: Tensor, exponent: float) -> float:

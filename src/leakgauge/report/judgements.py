@@ -52,6 +52,10 @@ REASONS = {
     Reason.CROWD_TOO_SMALL: Clause(
         "the crowd is too small to convict even an exact copy", "give more references of the same kind"
     ),
+    Reason.CROWD_OF_ANOTHER_KIND: Clause(
+        "what came back is nearer to the private examples than the crowd is, which is not of their kind",
+        "give references of the same kind",
+    ),
     Reason.NULL_RECOVERS_TOO: Clause("the attack returns the same from an unrelated update", "try another attack"),
     Reason.TOO_FEW_LABELS: Clause(
         "so few labels of so few classes could have been guessed", "give more rounds or larger batches"
