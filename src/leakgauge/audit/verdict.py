@@ -83,7 +83,8 @@ class Power:
     one: float
     all_of_them: float
     suffices: bool = True
-    """Whether a leak of all of them had rather been seen than overlooked, at the rate itself."""
+    """Whether a leak of all of them had rather been seen than overlooked, at the rate itself and with what leaked of
+    them undefended."""
 
 
 def holm(p: Sequence[float]) -> tuple[float, ...]:
@@ -247,13 +248,13 @@ def _settled(controls: Sequence[Record], tests: int) -> bool:
 
 
 def _power(controls: Sequence[Record], tests: int, examples: int, undefended: Sequence[bool] = ()) -> Power | None:
-    tried = [p * tests <= SIGNIFICANT for record in controls for p in record.control] + list(undefended)
+    tried = [p * tests <= SIGNIFICANT for record in controls for p in record.control]
     if not tried or not examples:
         return None
-    seen = sum(tried)
-    rate = stats.binomtest(seen, len(tried)).proportion_ci(method="wilson").low
-    suffices = 1 - (1 - seen / len(tried)) ** examples >= 0.5
-    return Power(seen, len(tried), rate, 1 - (1 - rate) ** examples, suffices)
+    rate = stats.binomtest(sum(tried), len(tried)).proportion_ci(method="wilson").low
+    both = (*tried, *undefended)
+    suffices = 1 - (1 - sum(both) / len(both)) ** examples >= 0.5
+    return Power(sum(tried), len(tried), rate, 1 - (1 - rate) ** examples, suffices)
 
 
 def gravest(verdicts: Iterable[Verdict]) -> Verdict:
