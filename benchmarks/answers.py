@@ -114,7 +114,7 @@ def paper_of(name: str) -> str:
 
 
 def answers(results: Results) -> list[Answer]:
-    own = (_quality, _tradeoff, _bounds, _clients, _speed, _memory, _labels, _encryption)
+    own = (_quality, _tradeoff, _bounds, _calibration, _clients, _speed, _memory, _labels, _encryption)
     return [
         *(make(results) for make in own[:4]),
         *(one.answer(results) for one in QUESTIONS),
@@ -349,6 +349,17 @@ def _clients(results: Results) -> Answer:
         f"{near} of them give that or at most 3 dB less.\n\n{table(['client', 'in words', 'PSNR'], lines)}"
     )
     return Answer("What does it change how a client trains?", said, ("clients.json",))
+
+
+def _calibration(results: Results) -> Answer:
+    rows = results["calibration.json"]["rows"]
+    lines = [
+        [row["dataset"], f"`{row['attack']}`", str(row["batch_size"]), f"{row['accused']} of {row['updates']}"]
+        for row in rows
+    ]
+    columns = ["data", "attack", "batch", "accused"]
+    said = f"Updates of other data, judged as if of the private ones.\n\n{table(columns, lines)}"
+    return Answer("How often is an update accused that gives nothing away?", said, ("calibration.json",))
 
 
 def _encryption(results: Results) -> Answer:

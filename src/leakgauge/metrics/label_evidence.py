@@ -86,7 +86,7 @@ def chance_of_right(guesses: Sequence[Guess], right: int) -> float:
 def chance_of_class(true: int, restored: int, draws: int, chances: Sequence[float]) -> float:
     """That a guess comes as near to the number of examples of a class, at the least favourable of these chances.
 
-    >>> chance_of_class(1, 1, 1, (0.01,))
+    >>> round(chance_of_class(1, 1, 1, (0.01,)), 6)
     0.01
     """
     low, high = min(chances), max(chances)

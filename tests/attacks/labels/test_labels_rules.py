@@ -228,7 +228,17 @@ def test_without_the_scale_of_the_update_there_are_no_counts(rule, attacked, exa
         rule.restore(replace(seen, num_examples=None), generator=seeded(0))
 
 
-@pytest.mark.parametrize("rule", [*OURS, IDLG(), MinRow()], ids=repr)
+NEED_A_HEAD = [rule for rule in (*OURS, IDLG(), MinRow()) if not isinstance(rule, BestLabels)]
+
+
+def test_the_best_rule_names_a_label_through_a_frozen_head(attacked, examples):
+    module, batch = network(5), examples(1, SHAPE, dtype=torch.float64)
+    module.head.requires_grad_(False)
+    restored = BestLabels().restore(attacked(module, batch), generator=seeded(0))
+    assert restored.tolist() == batch.labels.tolist()
+
+
+@pytest.mark.parametrize("rule", NEED_A_HEAD, ids=repr)
 def test_a_frozen_head_is_refused_in_one_sentence(rule, attacked, examples):
     module = network(5)
     module.head.requires_grad_(False)
