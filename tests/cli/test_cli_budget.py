@@ -44,7 +44,7 @@ def words() -> Words:
     """An audit of one gradient-matching attack, without a budget."""
     return (
         *("audit", "--dataset", "digits", "--model", "mlp:hidden=(8,)", "--train-steps", "2", "--batch-size", "1"),
-        *("--attack", "inverting_gradients", "--defence", "none", "--json", "--out", "out"),
+        *("--attack", "inverting_gradients", "--defence", "none", "--nulls", "1", "--json", "--out", "out"),
     )
 
 

@@ -79,7 +79,7 @@ def refuses(command: Command, small: Words, tmp_path: Path) -> Callable[..., Non
         ({"steps": "0"}, ("steps >= 1",)),
         ({"train_steps": "-1"}, ("train_steps >= 0",)),
         ({"rounds": "1000"}, ("1000 private images", "359", "lower batch_size or rounds")),
-        ({"batch_size": "200"}, ("further images", "lower batch_size or rounds")),
+        ({"batch_size": "360"}, ("360 private images", "359", "lower batch_size or rounds")),
         ({"dataset": "cifar10"}, ("--data-root", "CIFAR-10")),
         ({"dataset": "cifar10", "data_root": "/nowhere/at/all"}, ("/nowhere/at/all", "--data-root")),
         ({"dataset": "npz:file='x.npz'", "data_root": "."}, ("Cannot find x.npz",)),
