@@ -49,13 +49,13 @@ def mlp() -> nn.Module:
 def audit(
     model: nn.Module | None = None, batch: Any = (IMAGES, LABELS), loss: Any = cross_entropy, **options: Any
 ) -> AuditResult:
-    settings = {"attacks": ["linear_layer"], "defences": ["none"], "references": CROWD} | options
+    settings = {"attacks": ["linear_layer"], "defences": ["none"], "references": CROWD, "nulls": 1} | options
     return leakgauge.audit(mlp() if model is None else model, loss, batch, **settings)
 
 
 def test_five_lines_audit_a_model(tmp_path: Path) -> None:
     model = mlp()
-    result = leakgauge.audit(model, cross_entropy, (IMAGES, LABELS), attacks=["linear_layer"])
+    result = leakgauge.audit(model, cross_entropy, (IMAGES, LABELS), attacks=["linear_layer"], nulls=1)
     assert result["none"].verdict is Verdict.LEAKS
     assert list(dict.fromkeys(row.defence for row in result.rows)) == list(DEFAULT_DEFENCES)
     page = result.write_report(tmp_path / "report")
@@ -283,7 +283,7 @@ def test_an_interrupted_audit_keeps_what_was_finished(tmp_path: Path, monkeypatc
         return original(*arguments)
 
     monkeypatch.setattr(in_process, "run_case", interrupted)
-    options: dict[str, Any] = {"defences": ["none", "clipping:max_norm=1"], "out": tmp_path / "out"}
+    options: dict[str, Any] = {"defences": ["none", "clipping:max_norm=1"], "out": tmp_path / "out", "nulls": 3}
     partial = audit(**options)
     assert not partial.complete
     assert [row.defence for row in partial.rows] == ["none", "clipping:max_norm=1"]

@@ -33,6 +33,7 @@ def prepared() -> PreparedAudit:
             train_steps=0,
             batch_size=1,
             distractors=3,
+            nulls=1,
             attacks=("linear_layer", "quasi_newton"),
             defences=("none", "pruning:keep=0.5"),
             steps=5,
@@ -77,6 +78,14 @@ def digits(case: Case, store: FolderStore) -> str:
     record = store.get(case.key)
     assert record is not None
     return replace(record, seconds=0.0, cpu_seconds=0.0).to_json()
+
+
+def ended_by(attack: Failing | Fatal, prepared: PreparedAudit, folder: Path) -> tuple[list[Case], FolderStore]:
+    """A case that is done and one for this attack, for which one worker is enough."""
+    store = FolderStore.create(folder)
+    first, second = prepared.cases[:2]
+    list(InProcess().run([first], prepared.metrics, store))
+    return [first, replace(second, attack=attack)], store
 
 
 def test_cases_in_two_processes_give_the_records_of_one_in_their_order(prepared: PreparedAudit, tmp_path: Path) -> None:
@@ -133,16 +142,16 @@ def test_what_cannot_be_sent_runs_here(
 
 
 def test_an_error_of_a_worker_is_that_of_the_audit(prepared: PreparedAudit, tmp_path: Path) -> None:
-    cases = [replace(case, attack=Failing()) for case in prepared.cases[:2]]
+    cases, store = ended_by(Failing(), prepared, tmp_path)
     with pytest.raises(InvalidCase, match="always fails"):
-        list(Processes(2, 0.0).run(cases, prepared.metrics, FolderStore.create(tmp_path)))
+        list(Processes(2, 0.0).run(cases, prepared.metrics, store))
     assert not multiprocessing.active_children()
 
 
 def test_a_worker_that_dies_is_told_in_one_sentence(prepared: PreparedAudit, tmp_path: Path) -> None:
-    cases = [replace(case, attack=Fatal()) for case in prepared.cases[:2]]
+    cases, store = ended_by(Fatal(), prepared, tmp_path)
     with pytest.raises(InvalidCase, match=r"ended without a result.*--jobs 1"):
-        list(Processes(2, 0.0).run(cases, prepared.metrics, FolderStore.create(tmp_path)))
+        list(Processes(2, 0.0).run(cases, prepared.metrics, store))
     assert not multiprocessing.active_children()
 
 

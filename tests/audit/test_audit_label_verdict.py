@@ -65,7 +65,7 @@ def exact(labels: list[int]) -> list[int]:
         ([list(range(10)) * 6], C10),
         ([[0] * 50 + [1] * 9 + [2]], C10),
         ([[1] * 8], 2),
-        ([list(range(100)) * 10], C100),
+        ([list(range(100)) * 4], C100),
     ],
     ids=[
         "one",
@@ -155,9 +155,9 @@ def test_guesses_are_hardly_ever_taken_for_reading(
 
     wrong = sum(
         judged([draw(size) for _ in range(rounds)], lambda labels: draw(len(labels)), classes, seed=trial).verdict.leaks
-        for trial in range(30)
+        for trial in range(20)
     )
-    assert wrong <= 4  # more would happen once in sixty if it were one in twenty
+    assert wrong <= 3  # more would happen once in sixty if it were one in twenty
 
 
 def test_a_recorded_update_is_acquitted_only_where_its_inputs_show_that_it_was_read_as_it_was_made(

@@ -178,7 +178,7 @@ def test_what_is_of_nobody_is_no_leak(victims: str, what: str) -> None:
     assert Reason.CONTROL_FAILED in row.judgement.reasons  # it finds nothing in any update
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_without_references_another_of_the_same_kind_is_no_leak_but_a_copy_is(seed: int) -> None:
     """Any digit is nearer to another than every photograph is: made strangers convict nobody of less than a copy."""
     order = torch.randperm(1797, generator=torch.Generator().manual_seed(seed))

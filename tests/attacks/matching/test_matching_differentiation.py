@@ -74,6 +74,7 @@ def settle(module: nn.Module) -> None:
 @pytest.fixture(scope="module")
 def problem(attacked, examples):
     """``problem(model, objective, ...)``: a matching problem in float64, and a candidate far from its solution."""
+    skeletons: dict[object, nn.Module] = {}  # hold no values; a network is read of each only once
 
     def make(
         name: str, objective, *, local_update=None, defence=None, activation=None
@@ -85,7 +86,9 @@ def problem(attacked, examples):
         seen = attacked(
             module, private, local_update=local_update or FedSGD(), defence=defence or NoDefence(), mode=mode
         )
-        return matching(seen, objective), candidate.inputs
+        case = matching(seen, objective)
+        skeleton = skeletons.setdefault((name, activation), case.learner.module)
+        return replace(case, learner=replace(case.learner, module=skeleton)), candidate.inputs
 
     return make
 
