@@ -247,12 +247,31 @@ def test_nothing_found_is_no_leak_only_where_a_leak_would_have_been_found(
     assert (found.verdict, found.reasons) == (verdict, reasons)
 
 
-@pytest.mark.parametrize(("p", "verdict"), [(SURE, Verdict.LEAKS), (CERTAIN, Verdict.INCONCLUSIVE)])
-def test_of_a_recorded_update_that_is_not_explained_only_the_nearly_certain_is_believed(
-    p: float, verdict: Verdict, make_record: MakeRecord
+@pytest.mark.parametrize("nulls", [3, 0])
+@pytest.mark.parametrize(
+    ("p", "copied", "verdict"),
+    [
+        (SURE, True, Verdict.LEAKS),
+        (SURE, False, Verdict.INCONCLUSIVE),
+        (CERTAIN, True, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_of_a_recorded_update_that_is_not_explained_only_a_copy_is_believed(
+    p: float, copied: bool, verdict: Verdict, nulls: int, make_record: MakeRecord
 ) -> None:
-    recorded = {"evidence": (p, CHANCE), "truth_residual": 0.9, "null_truth_residual": 0.0}
-    assert judged(make_record, **recorded).verdict is verdict
+    recorded = {"evidence": (p, CHANCE), "copied": (copied, False), "truth_residual": 0.9, "null_truth_residual": 0.0}
+    found = judged(make_record, **recorded, nulls=nulls)
+    assert found.verdict is verdict
+    assert found.verdict.leaks or Reason.NOT_EXPLAINED in found.reasons
+
+
+@pytest.mark.parametrize(("copied", "verdict"), [(True, Verdict.LEAKS), (False, Verdict.INCONCLUSIVE)])
+def test_strangers_that_were_made_convict_of_copies_alone(
+    copied: bool, verdict: Verdict, make_record: MakeRecord
+) -> None:
+    found = judged(make_record, evidence=(SURE, CHANCE), copied=(copied, False), made=True)
+    assert found.verdict is verdict
+    assert (Reason.CROWD_OF_ANOTHER_KIND in found.reasons) is not copied
 
 
 def test_holm_corrects_for_the_tests_of_all_attacks_and_rounds_of_a_defence(make_record: MakeRecord) -> None:

@@ -44,11 +44,12 @@ class Record:
 
     ``evidence`` holds one p-value per private example that what came back is of it, before any correction, () = not
     judged; ``nearest`` says which of the candidates speaks for it, -1 = none; ``control``, on a null, are the same
-    p-values for the null's own examples. ``doubtful`` are examples whose evidence rests on made strangers and that no
-    candidate is a near copy of. ``residual`` is how far the declared client, run on what came back, stays from
-    what was observed, relative to it, NaN = not computed; ``truth_residual`` the same, run on the private examples that
-    a recorded update is said to be of, or on a null's own; ``settled`` whether the loss had stopped falling, None =
-    there is none. ``steps`` and ``cpu_seconds`` are what the attack spent, ``seconds`` how long it took on the wall.
+    p-values for the null's own examples. ``copied`` says which examples something that came back is as good as a copy
+    of; ``made`` whether the strangers were made, too few being of the examples' own kind. ``residual`` is how far the
+    declared client, run on what came back, stays from what was observed, relative to it, NaN = not computed;
+    ``truth_residual`` the same, run on the private examples that a recorded update is said to be of, or on a null's
+    own; ``settled`` whether the loss had stopped falling, None = there is none. ``steps`` and ``cpu_seconds`` are
+    what the attack spent, ``seconds`` how long it took on the wall.
 
     ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known,
     and ``decoy_counts``, on a null, how many its own batch has;
@@ -84,7 +85,8 @@ class Record:
     evidence: tuple[float, ...] = ()
     nearest: tuple[int, ...] = ()
     control: tuple[float, ...] = ()
-    doubtful: tuple[bool, ...] = ()
+    copied: tuple[bool, ...] = ()
+    made: bool = False
     residual: float = math.nan
     truth_residual: float = math.nan
     settled: bool | None = None
@@ -115,7 +117,7 @@ class Record:
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
         for name in ("chance", "residual", "truth_residual", "cpu_seconds"):
             values[name] = _number(values[name])
-        for name in ("evidence", "nearest", "control", "doubtful"):
+        for name in ("evidence", "nearest", "control", "copied"):
             values[name] = tuple(values[name])
         for name in ("facts", "label_guess"):
             values[name] = {key: _number(value) for key, value in values[name].items()}
@@ -130,7 +132,14 @@ def upgrade(values: dict[str, Any]) -> dict[str, Any]:
         early: dict[str, Any] = {"true_counts": None, "restored_counts": None, "label_guess": {}, "code": ""}
         values = early | values | {"schema": 2, "ledger": [_first_line(*fact) for fact in values["ledger"]]}
     if values["schema"] == 2:  # which had one null, and neither evidence nor what it rests on
-        none: dict[str, Any] = {"evidence": [], "nearest": [], "control": [], "doubtful": [], "strangers": 0}
+        none: dict[str, Any] = {
+            "evidence": [],
+            "nearest": [],
+            "control": [],
+            "copied": [],
+            "made": False,
+            "strangers": 0,
+        }
         none |= {"residual": None, "truth_residual": None, "settled": None, "steps": None, "cpu_seconds": None}
         values = none | values | {"schema": 3, "null": int(values["null"])}
     return values

@@ -90,7 +90,8 @@ def run_case(
         evidence=found.p,
         nearest=found.nearest,
         control=_weigh_control(case, reconstruction, space),
-        doubtful=_doubt(case, reconstruction, case.truth, space) if found.p else (),
+        copied=_compare_closely(case, reconstruction, case.truth, space) if found.p else (),
+        made=case.only_made,
         residual=fit(observation, reconstruction).residual if isinstance(observation, UpdateObservation) else math.nan,
         truth_residual=_truth_residual(case, observation),
         settled=is_settled(reconstruction),
@@ -157,18 +158,23 @@ def _weigh(case: Case, found: Reconstruction, truth: Batch | None, space: InputS
 
 
 def _weigh_control(case: Case, found: Reconstruction, space: InputSpace | None) -> tuple[float, ...]:
-    """The same of a null's own examples; what is doubtful shows nothing."""
+    """The same of a null's own examples; beside made strangers, what is no copy shows nothing."""
     p = _weigh(case, found, case.decoy, space).p
-    return tuple(
-        1.0 if doubtful else one for one, doubtful in zip(p, p and _doubt(case, found, case.decoy, space), strict=True)
-    )
+    if not p or not case.only_made:
+        return p
+    copied = _compare_closely(case, found, case.decoy, space)
+    return tuple(one if copy else 1.0 for one, copy in zip(p, copied, strict=True))
 
 
-def _doubt(case: Case, found: Reconstruction, truth: Batch | None, space: InputSpace | None) -> tuple[bool, ...]:
-    if truth is None or found.inputs is None or case.strangers is None or not case.only_made:
-        return () if truth is None else (False,) * len(truth)
+def _compare_closely(
+    case: Case, found: Reconstruction, truth: Batch | None, space: InputSpace | None
+) -> tuple[bool, ...]:
+    if truth is None or found.inputs is None or case.strangers is None:
+        return ()
+    if case.strangers.ndim > truth.inputs.ndim:  # of each example its own, which are of its kind
+        return (False,) * len(truth)
     candidates, originals, strangers = (one.detach().cpu() for one in (found.inputs, truth.inputs, case.strangers))
-    return tuple(not near for near in near_copies(candidates, originals, strangers, space or ImageSpace.of(originals)))
+    return near_copies(candidates, originals, strangers, space or ImageSpace.of(originals))
 
 
 def _size(case: Case, crowd: Tensor | None) -> int:

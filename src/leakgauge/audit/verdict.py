@@ -177,9 +177,14 @@ def _judge_one(
     explained = [is_explained(record, group) for record in _by_example(records)]
     # Of a simulated update the client is known: what an attack fails to explain of it is the attack's own affair.
     sure = [known or math.isnan(one.truth_residual) for one, known in zip(_by_example(records), explained, strict=True)]
-    doubtful = [one for record in records for one in record.doubtful or (False,) * len(record.evidence)]
+    copied = [one for record in records for one in record.copied or (False,) * len(record.evidence)]
+    made = [record.made for record in _by_example(records)]
     low = [one <= (SIGNIFICANT if known else CERTAIN) for one, known in zip(p, sure, strict=True)]
-    leaked = tuple(one and not doubt for one, doubt in zip(low, doubtful, strict=True))
+    # By made strangers, or in an update that was misread, nothing but a copy is sure.
+    leaked = tuple(
+        one and (copy or (known and not by_made))
+        for one, copy, known, by_made in zip(low, copied, sure, made, strict=True)
+    )
     if any(leaked):
         verdict = Verdict.LEAKS if 2 * sum(leaked) >= len(leaked) else Verdict.LEAKS_PARTLY
         return Judgement(verdict, leaked, p)
@@ -187,9 +192,9 @@ def _judge_one(
     if not all(explained) or any(_departs(record, group, "residual") for record in records):
         reasons.append(Reason.NOT_EXPLAINED)
     raw = [pair for one in records for pair in zip(one.evidence, _nulls(one, group), strict=True)]
-    if any(one * tests <= SIGNIFICANT and _returned_too(nulls, tests) for one, nulls in raw):
+    if any(one * tests <= SIGNIFICANT and _returned_too(nulls, tests * len(nulls)) for one, nulls in raw):
         reasons.append(Reason.NULL_RECOVERS_TOO)
-    if any(low):
+    if any(one and by_made for one, by_made in zip(low, made, strict=True)):
         reasons.append(Reason.CROWD_OF_ANOTHER_KIND)
     small = _too_small(records, raw, controls, power, tests)
     if small:
@@ -239,7 +244,9 @@ def is_explained(record: Record, group: Sequence[Record]) -> bool:
 
 def _departs(record: Record, group: Sequence[Record], measure: Literal["residual", "truth_residual"]) -> bool:
     nulls = [value for one in group if one.null and not math.isnan(value := getattr(one, measure))]
-    return bool(nulls) and getattr(record, measure) > max(EXPLAINED, 2 * max(nulls))
+    # A client that is known gives the update of the truth whether or not there are others to compare it with.
+    comparable = bool(nulls) or measure == "truth_residual"
+    return comparable and getattr(record, measure) > max(EXPLAINED, 2 * max(nulls, default=0.0))
 
 
 def _settled(controls: Sequence[Record], tests: int) -> bool:
