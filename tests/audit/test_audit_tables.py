@@ -147,7 +147,7 @@ def test_a_recorded_round_of_rows_is_read_back_and_inverted_by_what_suits_it(tmp
     leakgauge.write_round(round_file, leakgauge.RecordedRound(before, update, data.space, num_examples=count))
     np.savez(truth, rows=private.inputs.numpy(), labels=private.labels.numpy())
     assert leakgauge.read_round(round_file).space == data.space
-    options = ["--truth", str(truth), "--out", str(tmp_path / "out"), "--json"]
+    options = ["--truth", str(truth), "--out", str(tmp_path / "out"), "--nulls", "1", "--json"]
     with pytest.raises(SystemExit) as ended:
         main(["invert", str(round_file), "--model", f"{__name__}:small_model", *options])
     assert not ended.value.code
@@ -165,7 +165,7 @@ def test_every_attack_either_applies_to_rows_or_says_why_not():
     data = Diabetes()()
     private = data.test[slice(0, 2)]
     batch = (private.inputs, private.labels)
-    options = {"defences": ["none"], "references": data.train.inputs, "budget": Budget(steps=1)}
+    options = {"defences": ["none"], "references": data.train.inputs, "budget": Budget(steps=1), "nulls": 1}
     result = leakgauge.audit(small_model(), batch=batch, space=data.space, attacks=list(ATTACKS), **options)
     assert {row.attack for row in result.rows} == set(ATTACKS)
     for row in result.rows:

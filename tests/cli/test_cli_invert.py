@@ -92,7 +92,7 @@ def test_an_inversion_can_be_gated_if_the_truth_is_there(
 def test_the_iterative_attack_is_the_default_and_repeats_itself(
     command: Command, file: Path, truth_file: Path, mlp: str
 ) -> None:
-    words = ("invert", file, "--model", mlp, "--steps", "3", "--truth", truth_file, "--json")
+    words = ("invert", file, "--model", mlp, "--steps", "3", "--truth", truth_file, "--nulls", "1", "--json")
     one, two = (command(*words, "--out", name) for name in ("one", "two"))
     other = command(*words, "--out", "three", "--seed", "1")
     assert one.rows[0]["attack"] == "quasi_newton"
@@ -128,7 +128,7 @@ def test_another_model_with_the_same_weights_is_not_taken_for_the_first(
 ) -> None:
     source = Path(f"{mlp.partition(':')[0]}.py").read_text()
     smooth = f"{module(source.replace('ReLU', 'Sigmoid'))}:build"
-    words = ("--steps", "3", "--out", "out", "--json")
+    words = ("--steps", "3", "--no-explain", "--out", "out", "--json")
     first = command("invert", file, "--model", mlp, *words)
     second = command("invert", file, "--model", smooth, *words)
     assert first.rows[0]["facts"] != second.rows[0]["facts"]
