@@ -60,6 +60,20 @@ def client(request, examples):
     return build(factory, SHAPE, 5, seed=0), examples(count, SHAPE), mode
 
 
+@pytest.fixture(scope="module")
+def attacked(attacked):
+    """As everywhere, with one skeleton for all clients of a model: it holds no values, and is read only once."""
+    skeletons = {}
+
+    def observe(module, batch, **options):
+        seen = attacked(module, batch, **options)
+        key = (repr(module), batch.inputs.dtype, seen.learner.mode)
+        skeleton = skeletons.setdefault(key, seen.learner.module)
+        return replace(seen, learner=replace(seen.learner, module=skeleton))
+
+    return observe
+
+
 @dataclass
 class Run:
     """An attack on the update of one client, run once for all that is asked of it."""
