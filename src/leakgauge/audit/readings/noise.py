@@ -24,13 +24,14 @@ _TAILS = {"gaussian_noise:std": (3.0, 1.0), "laplace_noise:scale": (6.0, 2**-0.5
 def read_noise(seen: Seen) -> Iterator[RoundReading]:
     """Noise, if what the best inputs so far leave unexplained is alike in all tensors, with the tails that noise has.
 
-    What a wrong reading leaves differs from layer to layer, and is mostly small with a few large entries.
+    What a wrong reading leaves differs from layer to layer, is mostly small with a few large entries, and is the sum of
+    a few outer products, as gradients are.
     """
     if seen.expected is None or not undefended(seen):
         return
     left = [tensor - seen.expected[name] for name, tensor in seen.observed.items() if tensor.numel() >= _LARGE]
     spreads = [float(tensor.double().std()) for tensor in left]
-    if not spreads or not 0 < max(spreads) <= _EVEN * min(spreads):
+    if not spreads or not 0 < max(spreads) <= _EVEN * min(spreads) or not all(map(_is_shapeless, left)):
         return
     even = torch.cat([tensor.double().flatten() / spread for tensor, spread in zip(left, spreads)])
     kurtosis, spread = float(even.pow(4).mean() / even.square().mean() ** 2), sorted(spreads)[len(spreads) // 2]
@@ -48,6 +49,16 @@ def read_transport(seen: Seen) -> Iterator[RoundReading]:
             std = _rounding(seen.state.params, kind)
             yield _noisy(seen, f"the weights travelled as {name}", f"gaussian_noise:std={std:.3g}")
             return
+
+
+def _is_shapeless(tensor: Tensor) -> bool:
+    """Whether no direction of a matrix stands out: of noise the largest singular value has a known share."""
+    if tensor.ndim < 2:
+        return True
+    matrix = tensor.double().flatten(1)
+    rows, columns = matrix.shape
+    noise = (rows**-0.5 + columns**-0.5) ** 2
+    return bool(torch.linalg.matrix_norm(matrix, 2) ** 2 <= 2 * noise * matrix.square().sum())
 
 
 def undefended(seen: Seen) -> bool:
