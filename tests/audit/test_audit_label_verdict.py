@@ -137,7 +137,7 @@ def test_an_update_that_the_declared_client_does_not_explain_acquits_nobody(judg
     found = judged(
         [[1, 1, 2, 3, 4, 4]], lambda labels: [(label + 5) % C10 for label in labels], C10, truth_residual=0.1
     )
-    assert found.verdict is Verdict.NO_LEAK_FOUND  # of nulls nothing is known to compare it with
+    assert (found.verdict, found.reasons) == (Verdict.INCONCLUSIVE, (Reason.NOT_EXPLAINED,))
     short = judged([[1, 1, 2, 3, 4, 4]], lambda labels: [(label + 5) % C10 for label in labels][:3], C10)
     assert Reason.NOT_EXPLAINED in short.reasons
 
