@@ -344,9 +344,11 @@ def _clients(results: Results) -> Answer:
     plain = next(row["psnr"] for row in rows if row["client"] == "one gradient")
     near = sum(row["psnr"] >= plain - 3 for row in rows)
     lines = [[row["client"], f"`{row['local_update']}`", number(row["psnr"])] for row in rows]
+    nulls = "" if any(row["null"] is not None for row in rows) else " Nulls were not measured."
     said = (
         f"{len(rows)} ways to train, the same attack and images: one plain gradient gives {number(plain)} dB, and "
-        f"{near} of them give that or at most 3 dB less.\n\n{table(['client', 'in words', 'PSNR'], lines)}"
+        f"{near} of them give that or at most 3 dB less."
+        f"{nulls}\n\n{table(['client', 'in words', 'PSNR'], lines)}"
     )
     return Answer("What does it change how a client trains?", said, ("clients.json",))
 

@@ -126,7 +126,7 @@ def _result(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str
     settings = {key: value for key, value in vars(options).items() if key not in ("out", "clients")}
     return {
         "title": f"Clients: PSNR in dB of {options.batch_size} images, {options.model}, {options.steps} steps",
-        "command": f"python benchmarks/clients.py --steps {options.steps}",
+        "command": f"python benchmarks/clients.py --steps {options.steps}{' --no-null' if options.no_null else ''}",
         "version": VERSION,
         "python": platform.python_version(),
         "torch": torch.__version__,
