@@ -130,10 +130,26 @@ class Decoding:
 
 
 @dataclass(frozen=True)
+class Certificate:
+    """That what came back is what the client trained on, by the update alone, whether or not anybody has the truth.
+
+    The client, run on what came back, sends the observed update: their relative difference is ``residual``, below
+    ``tolerance``. And nothing else does: ``argument`` says in a sentence why the inputs that give this update are the
+    only ones. A residual alone never certifies; see `attacks.certificates`. ``examples`` says of how many it is.
+    """
+
+    residual: float
+    tolerance: float
+    argument: str
+    examples: int
+
+
+@dataclass(frozen=True)
 class Reconstruction:
     """What an attack returned. ``None`` means not attempted; ``facts`` says how it got there (route, steps).
 
-    ``decoding`` is there for attacks on encodings.
+    ``decoding`` is there for attacks on encodings, ``certificate`` where the attack can prove that it is right.
+    ``confidence`` says of each entry of the inputs how sure the attack is of it, from 0 to 1.
     """
 
     inputs: Tensor | None
@@ -142,3 +158,5 @@ class Reconstruction:
     loss_trace: Tensor | None = None
     facts: Mapping[str, str | int | float] = field(default_factory=dict)
     decoding: Decoding | None = None
+    certificate: Certificate | None = None
+    confidence: Tensor | None = None

@@ -54,6 +54,28 @@ def test_the_update_is_that_of_what_was_trained_on(examples):
         assert torch.equal(sent.update.params[name], tensor)
 
 
+def test_every_epoch_has_a_version_of_its_own(examples):
+    """As a loader does: two epochs are two steps, each on what was drawn for it."""
+    module, batch = build_model(Compact(), SHAPE, 5, seed=1).double(), examples(3, SHAPE, dtype=torch.float64)
+    learner, state = learner_and_state(module)
+    part = Augmentation(0.5, 2, 0.2)
+    client = part(FedAvg(2, 2, 0.1))
+    assert torch.equal(client.encode(learner, state, batch, generator=seeded(0)).batch.inputs, batch.inputs)
+    sent = client.run(learner, state, batch, generator=seeded(0, "client"))
+    generator, optimiser = seeded(0, "client"), torch.optim.SGD(module.parameters(), 0.1)
+    seen = []
+    for _ in range(2):
+        for rows in (slice(0, 2), slice(2, 3)):
+            drawn = part.encode(learner, state, batch[rows], generator=generator).batch
+            seen.append(drawn.inputs)
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(module(drawn.inputs), drawn.labels).backward()
+            optimiser.step()
+    assert not torch.equal(seen[0], seen[2])
+    for name, parameter in module.named_parameters():
+        assert torch.allclose(sent[name], state.params[name] - parameter.detach(), rtol=1e-6, atol=1e-12)
+
+
 @pytest.mark.parametrize("attack", [best(steps=3), quasi_newton(steps=3)], ids=["best", "quasi_newton"])
 @pytest.mark.parametrize("client", [FedSGD(), FedAvg(2, 1, 0.1)], ids=repr)
 def test_a_partial_update_is_attacked_through_what_was_shared(attack, client, examples, attacked):
@@ -84,7 +106,7 @@ def test_a_client_is_read_part_by_part():
     client = build_client(words)
     assert client.transform == Transport("bfloat16")
     assert client.inner.transform == Sharing(without=("head.*",))
-    assert client.inner.inner.transform == Augmentation(0.5, 2)
+    assert client.inner.inner.transform == Augmentation(0.5, 2, every_epoch=True)
     assert client.inner.inner.inner.epochs == 2
 
 

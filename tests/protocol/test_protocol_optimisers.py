@@ -7,11 +7,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from leakgauge import params as tree
 from leakgauge.attacks.matching.differentiation import DoubleBackward, Tangent
 from leakgauge.attacks.matching.objectives import Euclidean
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.catalogue import LOCAL_UPDATES
-from leakgauge.config import build
+from leakgauge.config import build, build_loss
 from leakgauge.errors import InvalidCase
 from leakgauge.models import Compact, ConvNet
 from leakgauge.models import build as build_model
@@ -38,14 +39,26 @@ CLIENTS = {
 }
 
 
-def trained(module: nn.Module, batch, optimiser, *, epochs, batch_size, accumulate=1, after_backward=lambda _: None):
+def trained(
+    module: nn.Module,
+    batch,
+    optimiser,
+    *,
+    epochs,
+    batch_size,
+    accumulate=1,
+    after_backward=lambda _: None,
+    loss=cross_entropy,
+    orders=None,
+):
     """What torch's own loop moves: parameters before minus after."""
     before = {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
-    for _ in range(epochs):
-        parts = list(zip(batch.inputs.split(batch_size), batch.labels.split(batch_size)))
+    for epoch in range(epochs):
+        drawn = batch if orders is None else batch[orders[epoch]]
+        parts = list(zip(drawn.inputs.split(batch_size), drawn.labels.split(batch_size)))
         optimiser.zero_grad()
         for index, (images, labels) in enumerate(parts, 1):
-            (cross_entropy(module(images), labels) / accumulate).backward()
+            (loss(module(images), labels) / accumulate).backward()
             if index % accumulate == 0 or index == len(parts):
                 after_backward(module)
                 optimiser.step()
@@ -70,6 +83,40 @@ def test_a_client_moves_as_torch_optim_does(options, epochs, batch_size, example
     theirs = CLIENTS[options](list(module.parameters()), 0.05)
     assert_same(found, trained(module, batch, theirs, epochs=epochs, batch_size=batch_size))
     assert_same(client(learner, state, batch, generator=seeded(0, "client")).params, found, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("optimiser", ["sgd,momentum=0.9", "adamw"])
+@pytest.mark.parametrize("words", ["cross_entropy:label_smoothing=0.2", "cross_entropy:reduction=sum"])
+def test_losses_and_types_are_those_of_a_training_loop(words, optimiser, dtype, examples):
+    """In float32 the weights agree to 1e-6; their difference, as far as their rounding lets it."""
+    module, batch = build_model(Compact(), SHAPE, 5, seed=1).to(dtype), examples(5, SHAPE, dtype=dtype)
+    options = {"label_smoothing": 0.2} if "smoothing" in words else {"reduction": "sum"}
+    learner, state = learner_and_state(module, build_loss(words))
+    client = build(LOCAL_UPDATES, f"fedavg:epochs=2,batch_size=2,optimiser={optimiser}", kind="local update")
+    found = client.expected(learner, state, batch, observed={})
+    theirs = CLIENTS[optimiser](list(module.parameters()), 0.01)
+    moved = trained(module, batch, theirs, epochs=2, batch_size=2, loss=nn.CrossEntropyLoss(**options))
+    if dtype is torch.float64:
+        assert_same(found, moved)
+    after = [tree.sub(state.params, update) for update in (found, moved)]
+    assert_same(*after, 1e-6)
+
+
+def test_a_trained_head_follows_a_shuffled_loader(examples):
+    """A frozen backbone, BatchNorm in train mode, a new order in each epoch."""
+    shape = (3, 9, 9)
+    module, batch = build_model(ConvNet(width=2), shape, 5, seed=1).double(), examples(6, shape, dtype=torch.float64)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name.startswith("head"))
+    learner, state = learner_and_state(module.train(), mode="train")
+    assert all(name.startswith("head") for name in state.params)
+    client = FedAvg(2, 2, 0.1, shuffle=True, optimiser=LocalAdam())
+    found = client.run(learner, state, batch, generator=seeded(0, "order"))
+    generator = seeded(0, "order")
+    orders = [torch.randperm(6, generator=generator) for _ in range(2)]
+    theirs = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], 0.1)
+    assert_same(found, trained(module, batch, theirs, epochs=2, batch_size=2, orders=orders))
 
 
 @pytest.mark.parametrize("accumulate", [2, 3])

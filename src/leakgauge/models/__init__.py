@@ -6,6 +6,7 @@ from leakgauge.models.convnet import ConvNet
 from leakgauge.models.lenet import LeNet, lenet_zhu
 from leakgauge.models.lenet5 import LeNet5
 from leakgauge.models.mlp import MLP, fcn3
+from leakgauge.models.named_input import NamedInput
 from leakgauge.models.normalised import NORMALISATIONS, Normalised
 from leakgauge.models.plain import Plain
 from leakgauge.models.precode import Precode

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from leakgauge.models.base import (
     check_positive,
     check_task,
     make_activation,
+    start_convolutions,
 )
 from leakgauge.types import Shape
 
@@ -94,7 +96,8 @@ class ResNet:
 
     Each stage after the first halves the image and doubles the width; shortcuts that change shape are 1x1 convolutions.
     In training a lone image needs more than 8 pixels a side (4 at depth 8, 20 or 32), else BatchNorm averages one
-    value. Without ``batch_norm`` the convolutions have biases instead.
+    value. Without ``batch_norm`` the convolutions have biases instead. ``initialisation``: "default" is torch's of each
+    layer, "kaiming" that of the 2020 paper's and torchvision's residual networks.
     """
 
     depth: int = 18
@@ -102,12 +105,14 @@ class ResNet:
     padding: Padding = "zeros"
     activation: str = "relu"
     batch_norm: bool = True
+    initialisation: Literal["default", "kaiming"] = "default"
 
     def __post_init__(self) -> None:
         check_choice("ResNet of depth", self.depth, _DEPTHS)
         check_positive(self, base_width=self.base_width)
         check_choice("padding", self.padding, PADDINGS)
         check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("initialisation", self.initialisation, ("default", "kaiming"))
 
     def __call__(self, shape: Shape, num_classes: int, *, normalisation: Normalisation | None = None) -> nn.Module:
         check_task(self, shape, num_classes)
@@ -124,7 +129,10 @@ class ResNet:
             incoming = width * block.expansion
         layers["pool"] = nn.AdaptiveAvgPool2d(1)
         layers["flatten"] = nn.Flatten()
-        return assemble(shape, num_classes, normalisation, layers, features=incoming)
+        module = assemble(shape, num_classes, normalisation, layers, features=incoming)
+        if self.initialisation == "kaiming":
+            start_convolutions(module)
+        return module
 
     def _stage(
         self, block: type[BasicBlock] | type[Bottleneck], incoming: int, width: int, length: int, *, stride: int

@@ -6,6 +6,9 @@ import copy
 from collections.abc import Mapping
 
 from torch import nn
+from torch.nn.parameter import is_lazy
+
+from leakgauge.errors import InvalidCase
 
 _WRAPPERS: Mapping[tuple[str, str], str] = {
     ("torch.nn.parallel.data_parallel", "DataParallel"): "module",
@@ -34,6 +37,25 @@ def bare_module(module: nn.Module) -> nn.Module:
             layer._forward_hooks.clear()
             layer._backward_hooks.clear()
     return bare
+
+
+def check_trainable(module: nn.Module) -> None:
+    """Refuse a model that has nothing to train, or not yet."""
+    for name, layer in module.named_modules():
+        if any(is_lazy(tensor) for tensor in (*layer.parameters(recurse=False), *layer.buffers(recurse=False))):
+            raise InvalidCase(
+                f"The layer {name!r} ({type(layer).__name__}) has no weights before its first input; run the model "
+                "once on an input, where it is made."
+            )
+    if any(p.requires_grad for p in module.parameters()):
+        return
+    for name, layer in module.named_modules():
+        if ".quantized." in type(layer).__module__:
+            raise InvalidCase(
+                f"The layer {name!r} is quantised, and no parameter of the model can be trained; give the model as it "
+                "was before it was quantised."
+            )
+    raise InvalidCase("The model has no trainable parameter, so its update is empty; unfreeze at least one layer.")
 
 
 def _unwrap(module: nn.Module) -> nn.Module:

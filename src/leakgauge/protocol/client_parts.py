@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 import torch
@@ -12,24 +12,30 @@ from torch.nn.functional import pad
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidCase
+from leakgauge.protocol.clients import algorithm
 from leakgauge.protocol.encoding import Encoding
 from leakgauge.protocol.learner import Learner
-from leakgauge.protocol.local_update import UpdateTransform
+from leakgauge.protocol.local_update import FedAvg, LocalUpdate, Transformed, UpdateTransform
 from leakgauge.types import Batch, ModelState, ParamTree
 
 
 @dataclass(frozen=True)
 class Augmentation(UpdateTransform):
-    """The usual augmentation of images, drawn once for every update: what comes back is what the client trained on.
+    """The usual augmentation of images, drawn whenever one is loaded: what comes back is what the client trained on.
 
     Each image is mirrored with the chance ``flip``; moved by up to ``crop`` pixels either way, black coming in, which
     is padding and cropping; and its brightness and contrast are changed by factors within 1 +- ``colour``. An attacker
     finds the augmented image, so a mirrored or a shifted face is a face found.
+
+    ``every_epoch``: a client of several epochs has a new version of each image in each of them. No attacker knows the
+    draws; it then expects one image in every epoch, an approximation, and what comes back is held against the private
+    image itself. It is set where the client makes several epochs.
     """
 
     flip: float = 0.0
     crop: int = 0
     colour: float = 0.0
+    every_epoch: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.flip <= 1 or self.crop < 0 or not 0 <= self.colour < 1:
@@ -37,12 +43,29 @@ class Augmentation(UpdateTransform):
                 f"Augmentation needs 0 <= flip <= 1, crop >= 0 and 0 <= colour < 1, got {self}; correct it."
             )
 
+    def __call__(self, local_update: LocalUpdate) -> LocalUpdate:
+        steps = algorithm(local_update)
+        again = isinstance(steps, FedAvg) and steps.epochs > 1
+        return Transformed(local_update, replace(self, every_epoch=self.every_epoch or again))
+
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
         del learner, state
         if batch.inputs.ndim != 4:
             raise InvalidCase("Augmentation is of images, and these are none; leave it out.")
-        images = [self._augment(image, generator) for image in batch.inputs]
-        return Encoding(Batch(torch.stack(images), batch.labels, batch.others))
+        return Encoding(batch if self.every_epoch else self._version(batch, generator))
+
+    def trains(self, learner: Learner, *, generator: Generator) -> Learner:
+        if not self.every_epoch:
+            return learner
+        rule = learner.gradient_rule
+
+        def of_a_version(learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
+            return rule(learner, state, self._version(batch, generator))
+
+        return replace(learner, gradient_rule=of_a_version)
+
+    def _version(self, batch: Batch, generator: Generator) -> Batch:
+        return replace(batch, inputs=torch.stack([self._augment(image, generator) for image in batch.inputs]))
 
     def _augment(self, image: Tensor, generator: Generator) -> Tensor:
         draws = torch.rand(5, generator=generator).tolist()
@@ -79,7 +102,7 @@ class Sharing(UpdateTransform):
 
     def transform(self, params: ParamTree, *, generator: Generator | None) -> ParamTree:
         del generator
-        kept = {name: tensor for name, tensor in params.items() if self._is_shared(name)}
+        kept = {name: tensor for name, tensor in params.items() if self.shares(name)}
         if not kept:
             raise InvalidCase(
                 f"Of the update nothing is shared by only={self.only} and without={self.without}; its tensors are "
@@ -87,7 +110,8 @@ class Sharing(UpdateTransform):
             )
         return kept
 
-    def _is_shared(self, name: str) -> bool:
+    def shares(self, name: str) -> bool:
+        """Whether the tensor of this name leaves the client."""
         return any(fnmatchcase(name, one) for one in self.only) and not any(
             fnmatchcase(name, one) for one in self.without
         )

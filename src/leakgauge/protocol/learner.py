@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from leakgauge.errors import InvalidCase, UnsupportedModel
-from leakgauge.protocol.bare_modules import bare_module
+from leakgauge.protocol.bare_modules import bare_module, check_trainable
 from leakgauge.protocol.losses import Loss, LossFunction, Targets, as_loss, describe_output, targets_of
 from leakgauge.protocol.second_derivatives import composed, uncheckpointed
 from leakgauge.types import Batch, BatchStatistics, ModelState, ParamTree
@@ -192,10 +192,9 @@ def learner_and_state(
     A module wrapped for training (DataParallel, torch.compile, Opacus) is taken out of its wrapping.
     """
     module = bare_module(module)
+    check_trainable(module)
     # Clones, so that training the module afterwards does not move the state that was sent.
     params = {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
-    if not params:
-        raise InvalidCase("The model has no trainable parameter, so its update is empty; unfreeze at least one layer.")
     frozen = {name: p.detach().clone() for name, p in module.named_parameters() if not p.requires_grad}
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     return Learner(_without_storage(module, mode), as_loss(loss), mode), ModelState(params, {**frozen, **buffers})

@@ -276,6 +276,11 @@ class UpdateTransform(ABC):
         del learner, state, generator
         return Encoding(batch)
 
+    def trains(self, learner: Learner, *, generator: Generator) -> Learner:
+        """The learner as the client trains with it; another where something is drawn for every gradient."""
+        del generator
+        return learner
+
     def transform(self, params: ParamTree, *, generator: Generator) -> ParamTree:
         """What the client does to its update before it leaves; nothing, for a defence that acts on the batch."""
         del generator
@@ -334,5 +339,5 @@ class Transformed(Wrapped):
         return first.then(self.transform.encode(learner, state, first.batch, generator=generator))
 
     def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
-        inner = self.inner.run(learner, state, batch, generator=generator)
+        inner = self.inner.run(self.transform.trains(learner, generator=generator), state, batch, generator=generator)
         return self.transform.apply(inner, learner=learner, state=state, batch=batch, generator=generator)

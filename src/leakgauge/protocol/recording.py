@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 from leakgauge import params as tree
 from leakgauge.errors import InvalidFile, InvalidUpdate
 from leakgauge.files import read_tensors, write_tensors
-from leakgauge.protocol.clients import local_steps
+from leakgauge.protocol.client_parts import Sharing
+from leakgauge.protocol.clients import local_steps, transforms
 from leakgauge.protocol.learner import Learner, Mode, learner_and_state
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.losses import BinaryCrossEntropy, CrossEntropy, LossFunction
@@ -164,13 +166,18 @@ def observe(
     state = ModelState(match(given, own.params, what="state"), match(given, own.buffers, what="state"))
     # Clients that send whole state dicts also send how buffers and second names of tied weights moved; the
     # pseudo-gradient is of parameters only.
-    update: ParamTree = match(moved, own.params, what="update")
+    kept = [name for name in own.params if name not in moved]
+    if len(kept) == len(own.params):
+        kept = []  # which is refused
+    update: ParamTree = match(moved, {name: p for name, p in own.params.items() if name not in kept}, what="update")
     if extra := [name for name in moved if name not in names]:
         raise InvalidUpdate(f"The update holds {some(extra)}, which the model does not have; check the model factory.")
     check_update(update)
+    idle = {name for name in kept if not _stays_home(name, local_update)}
     if recorded.defence in (None, "none"):
-        # What no defence set to zero was not trained: its weights are known, and it has no part in the update.
-        state, update = _freeze(state, update, still(update))
+        idle |= {*still(update)}  # which no defence set to zero
+    # What was not trained has no part in the update, and its weights are known.
+    state, update = _freeze(state, idle), {name: update[name] for name in update if name not in idle}
     if not tree.is_finite({**state.params, **state.buffers}):
         raise InvalidUpdate("The recorded weights hold NaN or infinite values; record the round before it diverged.")
     if recorded.mode == "eval" and statistics_moved({name: moved[name] for name in moved if name not in own.params}):
@@ -195,10 +202,23 @@ def observe(
     )
 
 
-def _freeze(state: ModelState, update: ParamTree, names: tuple[str, ...]) -> tuple[ModelState, ParamTree]:
+def not_shared(recorded: RecordedRound, module: nn.Module) -> tuple[str, ...]:
+    """What the model would train and the update lacks: an adapter or a head may be all that was sent."""
+    trained = [name for name, param in module.named_parameters() if param.requires_grad]
+    sent = rename(recorded.update, {*module.state_dict(), *trained})
+    return tuple(name for name in trained if name not in sent)
+
+
+def _stays_home(name: str, client: LocalUpdate | None) -> bool:
+    """Whether a tensor is said to be trained and not sent; of what nothing is said, it was not trained."""
+    return any(isinstance(part, Sharing) and not part.shares(name) for part in transforms(client))
+
+
+def _freeze(state: ModelState, names: Collection[str]) -> ModelState:
+    """The weights of these names as known ones that nobody trains."""
     kept = {name: tensor for name, tensor in state.params.items() if name not in names}
     frozen = {name: tensor for name, tensor in state.params.items() if name in names}
-    return ModelState(kept, {**frozen, **state.buffers}), {name: update[name] for name in kept}
+    return ModelState(kept, {**frozen, **state.buffers})
 
 
 def _examples(recorded: RecordedRound) -> int | None:

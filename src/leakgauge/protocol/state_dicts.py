@@ -10,8 +10,11 @@ from torch import Tensor
 from leakgauge.errors import InvalidUpdate
 from leakgauge.types import ParamTree
 
-_WRAPPERS = frozenset({"module", "_orig_mod", "_module", "_fsdp_wrapped_module", "normalised"})
-"""What DataParallel, torch.compile, Opacus, FSDP and `Normalised` put into the names of the parameters they wrap."""
+_WRAPPERS = frozenset(
+    {"module", "_orig_mod", "_module", "_fsdp_wrapped_module", "normalised", "named_input", "default"}
+)
+"""What DataParallel, torch.compile, Opacus, FSDP, `Normalised` and `NamedInput` put into the names of the parameters
+they wrap, and the name of an adapter, which saved adapters leave out."""
 
 _CLONE = "keep {name: tensor.clone() for name, tensor in model.state_dict().items()} before training"
 
@@ -55,12 +58,14 @@ def match(given: ParamTree, expected: Mapping[str, Tensor], *, what: str) -> dic
 
 
 def difference(before: ParamTree, after: ParamTree) -> dict[str, Tensor]:
-    """Before minus after, of floats in float32 at least; counters, which say how often a layer was trained, as well."""
+    """Before minus after, of floats in float32 at least; counters, which say how often a layer was trained, as well.
+
+    Of what came back: a client that sends an adapter or a head alone leaves the rest out.
+    """
     after = rename(after, before)
-    if missing := [name for name in before if name not in after]:
-        raise InvalidUpdate(f"The weights after training lack {some(missing)}; pass both complete state dicts.")
     if extra := [name for name in after if name not in before]:
         raise InvalidUpdate(f"The weights before training lack {some(extra)}; pass both complete state dicts.")
+    before = {name: tensor for name, tensor in before.items() if name in after}
     if unlike := [name for name in before if before[name].shape != after[name].shape]:
         raise InvalidUpdate(
             f"The weights before and after training differ in the shape of {some(unlike)}; "
