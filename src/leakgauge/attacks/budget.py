@@ -115,6 +115,8 @@ class Budgeted(ABC):
 class OwnBudget(Budgeted, ABC):
     """A frozen dataclass that keeps its budget in a field of that name."""
 
+    budget: Budget
+
     def with_budget(self, budget: Budget) -> Self:
         return replace(self, budget=budget)  # type: ignore[type-var]
 
@@ -134,3 +136,10 @@ class Around(Budgeted, ABC):
 def with_budget(attack: T, budget: Budget) -> T:
     """The attack with another budget; what has none stays as it is."""
     return attack.with_budget(budget) if isinstance(attack, Budgeted) else attack
+
+
+def budget_of(attack: object) -> Budget | None:
+    """The budget of an attack, or of the one it is around; None where it has none."""
+    if isinstance(attack, Around):
+        return budget_of(attack.attack)
+    return attack.budget if isinstance(attack, OwnBudget) else None

@@ -240,6 +240,7 @@ class Masked(Pruning):
         return {name: tensor * (observed[name] != 0) for name, tensor in params.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0.05])
 def test_the_zeros_of_a_pruned_update_tell_something_too(keep, attacked):
     def mean(defence, threat_model):

@@ -14,6 +14,7 @@ from leakgauge.attacks.matching import (
     L1,
     AnisotropicTotalVariation,
     Cosine,
+    CosineByTensor,
     Euclidean,
     Geometric,
     Latest,
@@ -28,7 +29,10 @@ from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
 from leakgauge.types import ParamTree
 
-OBJECTIVES = [Cosine(), Euclidean(), L1(), Cosine(Geometric(0.7)), Euclidean(Geometric(1.5)), L1(Geometric(0.7))]
+OBJECTIVES = [
+    Cosine(), Euclidean(), L1(), Cosine(Geometric(0.7)), Euclidean(Geometric(1.5)), L1(Geometric(0.7)),
+    CosineByTensor(), CosineByTensor(("head.weight",)),
+]  # fmt: skip
 SCALES = st.floats(1e-12, 1e9)
 
 
@@ -74,6 +78,23 @@ def test_distances_are_their_formulas():
     assert float(Cosine()(one, two)) == pytest.approx(1 - float(a @ b) / float(a.norm() * b.norm()), **close)
     assert float(Euclidean()(one, two)) == pytest.approx(float((a - b).square().sum() / b.square().sum()), **close)
     assert float(L1()(one, two)) == pytest.approx(float((a - b).abs().sum() / b.abs().sum()), **close)
+
+
+def test_the_angle_by_tensor_is_the_mean_of_their_angles_and_half_of_it_that_of_the_rows_of_tables():
+    one, two = update(0), update(1)
+    angles = {name: float(Cosine()({name: one[name]}, {name: two[name]})) for name in one}
+    assert float(CosineByTensor()(one, two)) == pytest.approx(sum(angles.values()) / 3, rel=1e-12)
+    rows = [float(Cosine()({"row": a}, {"row": b})) for a, b in zip(one["head.weight"], two["head.weight"])]
+    expected = (angles["conv.weight"] + angles["conv.bias"]) / 4 + sum(rows) / len(rows) / 2
+    assert float(CosineByTensor(("head.weight",))(one, two)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("share", "counts"), [(1e-4, True), (1e-8, False)])
+def test_a_tensor_that_is_nothing_but_rounding_has_no_say_in_the_angle_by_tensor(share, counts):
+    one, two = update(0, torch.float32), update(1, torch.float32)
+    without = float(CosineByTensor()(*({"conv.weight": u["conv.weight"]} for u in (one, two))))
+    short = [{"conv.weight": u["conv.weight"], "conv.bias": share * u["conv.bias"]} for u in (one, two)]
+    assert (float(CosineByTensor()(*short)) != pytest.approx(without, rel=1e-5)) is counts
 
 
 @pytest.mark.parametrize("kind", [Cosine, Euclidean, L1])

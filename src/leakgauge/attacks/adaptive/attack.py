@@ -31,7 +31,8 @@ from leakgauge.attacks.matching.priors import (
     Starting,
     TotalVariation,
 )
-from leakgauge.attacks.recipes.best import Best, Family, best
+from leakgauge.attacks.recipes.best import Best, best
+from leakgauge.attacks.recipes.families import Family
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol import clients
 from leakgauge.protocol.clients import mixes
@@ -172,6 +173,8 @@ class Adaptive(SteppedAttack, Around):
             known(observation.num_examples, "num_examples", needed_by=self)
         seen = [see_encodings(observation) for observation in observations]
         attack = adapt(self.attack, seen[0])
+        if isinstance(self.attack, Best) and not mixes(seen[0].local_update):
+            return self.attack.search(seen, generator=generator, recipe=attack)
         search = attack.search(seen, generator=generator)
         search.notes["recipe"] = repr(attack)
         if mixes(seen[0].local_update):

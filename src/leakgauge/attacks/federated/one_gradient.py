@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from torch import Generator
 
-from leakgauge.attacks.base import SteppedAttack
+from leakgauge.attacks.base import SteppedAttack, Stepper
 from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching import GradientMatching, StraightLine
-from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import as_one_gradient
 from leakgauge.attacks.recipes.best import Best
 from leakgauge.protocol.clients import with_computation
@@ -23,7 +22,7 @@ class _OnTheWay(SteppedAttack, Around, ABC):
 
     attack: GradientMatching | Best
 
-    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Stepper:
         for observation in observations:
             known(observation.num_examples, "num_examples", needed_by=self)
         return self.attack.search([self.simplify(seen) for seen in observations], generator=generator)

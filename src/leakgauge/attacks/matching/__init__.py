@@ -13,7 +13,16 @@ from leakgauge.attacks.matching.differentiation import (
     Tangent,
 )
 from leakgauge.attacks.matching.loss import FreeLabels
-from leakgauge.attacks.matching.objectives import L1, Cosine, Euclidean, Geometric, Latest, Stepwise, Uniform
+from leakgauge.attacks.matching.objectives import (
+    L1,
+    Cosine,
+    CosineByTensor,
+    Euclidean,
+    Geometric,
+    Latest,
+    Stepwise,
+    Uniform,
+)
 from leakgauge.attacks.matching.optimisers import (
     LBFGS,
     Adam,

@@ -33,13 +33,20 @@ _KNOWN = 0.5
 _ENOUGH = 0.2
 """Share of entries of known size from which sizes are matched, and not signs alone."""
 
+_FLOORS = ((0.3, 3.0), (0.6, 0.3))
+"""Up to which share of the budget which floor stands in for that of the end. Small entries are the ones best known and
+outweigh all others; weighed so from the first step on, a search gets stuck in them."""
+
 
 @dataclass(frozen=True)
 class ReadGradient(Objective):
     """(g - h)^2 over the squared error of h and ``floor`` times a typical entry, relative; where only the sign of h and
-    that |g| exceeds |h| are known, one-sided."""
+    that |g| exceeds |h| are known, one-sided. Larger floors come first."""
 
     floor: float = 0.03
+
+    def at(self, spent: float) -> ReadGradient:
+        return next((ReadGradient(max(floor, self.floor)) for until, floor in _FLOORS if spent < until), self)
 
     def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor:
         least = (self.floor * observed[_SCALE]).square()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -107,22 +108,99 @@ class Cosine(WeighedObjective):
     def direction(self, candidate: ParamTree, observed: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
         weights = self.weighting(len(candidate))
         own, other = (_weighted_square(one, weights) for one in (candidate, observed))
-        length, target = own.clamp_min(TINY).sqrt(), other.clamp_min(TINY).sqrt()
-        apart = {name: tensor.div_(length).sub_(observed[name] / target) for name, tensor in candidate.items()}
-        half = _weighted_square(apart, weights) / 2
+        if torch._C._functorch.is_functorch_wrapped_tensor(own):
+            gradient, value = grad_and_value(lambda update: self(update, observed))(dict(candidate))
+            return value, gradient
+        length, target = (math.sqrt(max(float(one), TINY)) for one in (own, other))
+        names, apart = list(candidate), list(candidate.values())
+        there = [observed[name] for name in names]
+        torch._foreach_mul_(apart, 1 / length)
+        torch._foreach_add_(apart, there, alpha=-1 / target)
+        half = _weighted_square(dict(zip(names, apart)), weights) / 2
         # With unit vectors a, b and D = |a - b|^2 / 2: dD/dg = (a (1 - D) - b) / |g| = ((a - b)(1 - D) - b D) / |g|
-        vanishes = (own <= TINY) | (other <= TINY)  # neither is true of NaN, which is to stay
-        along = torch.where(vanishes, 0.0, (1 - half) / length)
-        back = torch.where(vanishes, 1.0, half / (length * target))
-        return torch.where(vanishes, 1.0, half), {
-            name: tensor.mul_(weight**2 * along).sub_(observed[name] * (weight**2 * back))
-            for weight, (name, tensor) in zip(weights, apart.items(), strict=True)
-        }
+        vanishes = bool((own <= TINY) | (other <= TINY))  # neither is true of NaN, which is to stay
+        along, back = (0.0, 1.0) if vanishes else (float(1 - half) / length, float(half) / (length * target))
+        torch._foreach_mul_(apart, along)
+        torch._foreach_add_(apart, there, alpha=-back)
+        if any(weight != 1 for weight in weights):
+            torch._foreach_mul_(apart, [weight**2 for weight in weights])
+        return torch.ones_like(half) if vanishes else half, dict(zip(names, apart))
 
 
 def _weighted_square(params: ParamTree, weights: tuple[float, ...]) -> Tensor:
     """|params|^2 with tensor i counting with its weight; not to be differentiated."""
-    return torch.stack([w**2 * tree.product(t, t) for w, t in zip(weights, params.values(), strict=True)]).sum()
+    squares = torch.stack([tree.product(tensor, tensor) for tensor in params.values()])
+    if all(weight == 1 for weight in weights):
+        return squares.sum()
+    return (squares * squares.new_tensor([weight**2 for weight in weights])).sum()
+
+
+@dataclass(frozen=True)
+class CosineByTensor(Objective):
+    """The mean over tensors of 1 - cos, so that each counts the same, however long.
+
+    One angle over everything looks at what is longest: with weights as they are drawn, the gradient of the head's bias
+    has a length of about one and that of an early convolution 1e-2 to 1e-5 of it, yet only the latter tells where
+    things are. ``tables`` names the tensors with a row for each position, such as a position embedding, whose gradient
+    is the cotangent of each token: together they take half the weight, and each row has an angle of its own, because
+    that of a class token would drown the others. What is nothing but rounding, such as the gradient of a bias before a
+    norm, does not count.
+    """
+
+    tables: tuple[str, ...] = ()
+
+    def __call__(self, candidate: ParamTree, observed: ParamTree) -> Tensor:
+        weights = self._weights(observed)
+        return torch.stack(
+            [(weights[name] * _apart(self._rows(name, tensor), self._rows(name, observed[name]))[1]).sum()
+             for name, tensor in candidate.items()]
+        ).sum()  # fmt: skip
+
+    def direction(self, candidate: ParamTree, observed: ParamTree) -> tuple[Tensor, dict[str, Tensor]]:
+        weights, values, found = self._weights(observed), [], {}
+        for name, tensor in candidate.items():
+            own, other = self._rows(name, tensor), self._rows(name, observed[name])
+            apart, half = _apart(own, other)
+            # As in `Cosine`: dD/dg = ((a - b)(1 - D) - b D) / |g| for unit vectors a, b and D = |a - b|^2 / 2.
+            scale = weights[name] / _lengths(own)
+            found[name] = (scale * (apart * (1 - half) - other / _lengths(other) * half)).view_as(tensor)
+            values.append((weights[name] * half).sum())
+        return torch.stack(values).sum(), found
+
+    def _rows(self, name: str, tensor: Tensor) -> Tensor:
+        if name not in self.tables:
+            return tensor.reshape(1, -1)
+        return tensor.reshape(next((size for size in tensor.shape if size > 1), 1), -1)
+
+    def _weights(self, observed: ParamTree) -> dict[str, Tensor]:
+        """For each row; they sum to one, half of it in the tables if there are any."""
+        lengths = {name: _lengths(self._rows(name, tensor)) for name, tensor in observed.items()}
+        total = torch.stack([length.square().sum() for length in lengths.values()]).sum().sqrt()
+        counts = {
+            name: (length > _ROUNDING * torch.finfo(length.dtype).eps * total).to(length)
+            for name, length in lengths.items()
+        }
+        parts = [[name for name in counts if (name in self.tables) is chosen] for chosen in (False, True)]
+        weights: dict[str, Tensor] = {}
+        for part in filter(None, parts):
+            number = torch.stack([counts[name].sum() for name in part]).sum().clamp_min(1)
+            share = 0.5 if all(parts) else 1.0
+            weights |= {name: share * counts[name] / number for name in part}
+        return weights
+
+
+_ROUNDING = 10
+"""Times the precision of the numbers: a tensor that is shorter, as a share of the update, is rounding."""
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    return rows.square().sum(dim=1, keepdim=True).clamp_min(TINY).sqrt()
+
+
+def _apart(own: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """The difference of the unit vectors along the rows, and half its square."""
+    apart = own / _lengths(own) - other / _lengths(other)
+    return apart, apart.square().sum(dim=1, keepdim=True) / 2
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.parametrisations import Successor
 from leakgauge.attacks.matching.search import Search
+from leakgauge.attacks.matching.surrogate import StandIn
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.progress import Tick
 from leakgauge.protocol.observation import UpdateObservation, known
@@ -28,6 +29,8 @@ class Leg:
 
     attack: GradientMatching
     share: float
+    stand_in: StandIn | None = None
+    """What this leg takes the client for; None = for what it is."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,9 @@ class RelaySearch(Stepper):
                 replace(seen, labels=found.labels) if seen.labels is None and found.labels is not None else seen
                 for seen, found in zip(observations, earlier.results(), strict=True)
             )
-        begun = leg.search(observations, generator=self.generator, coordinates=coordinates)
+        stand_in = self.relay.legs[len(self.searches)].stand_in
+        seen = observations if stand_in is None else tuple(map(stand_in, observations))
+        begun = leg.search(seen, generator=self.generator, coordinates=coordinates)
         self.observations, self.searches = observations, (*self.searches, begun)
 
     def results(self) -> list[Reconstruction]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +18,14 @@ from leakgauge.types import Batch, ModelState, ParamTree
 
 _STRAIGHT = 1e-3
 """A path counts as straight when the gradients at its ends point the same way up to this 1 - cos."""
+
+
+class StandIn(ABC):
+    """What a search takes the client for while it is far from the answer; a frozen dataclass."""
+
+    @abstractmethod
+    def __call__(self, observation: UpdateObservation) -> UpdateObservation:
+        """The same update as that of a client whose steps are easier to follow."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,14 @@ def as_one_gradient(observation: UpdateObservation, position: float | None = Non
         state=StraightLine.halfway(observation.state, observation.update.params, position),
         local_update=clients.merge_clients(client, observation.learner),
     )
+
+
+@dataclass(frozen=True)
+class OneGradient(StandIn):
+    """`as_one_gradient`."""
+
+    def __call__(self, observation: UpdateObservation) -> UpdateObservation:
+        return as_one_gradient(observation)
 
 
 def nearly_straight(observation: UpdateObservation) -> bool:

@@ -47,6 +47,16 @@ class Network:
         return Counter(self._reads)
 
     @cached_property
+    def moved(self) -> tuple[int, ...]:
+        """The steps whose result moves with the parameters, by their numbers."""
+        return tuple(index for index, step in enumerate(self.steps) if step.output in self.learnt)
+
+    @cached_property
+    def still(self) -> frozenset[int]:
+        """The slots such steps read that stay where they are, the images among them."""
+        return frozenset(slot for index in self.moved for slot in self.steps[index].inputs) - self.learnt
+
+    @cached_property
     def _reads(self) -> Counter[int]:
         return Counter(slot for step in self.steps for slot in step.inputs)
 

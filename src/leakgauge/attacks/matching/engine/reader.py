@@ -264,6 +264,9 @@ class Reader:
         self.write(node, Differentiated(self.as_operation(node, moving), smooth), *map(self.slot, moving))
 
     def undifferentiated(self, node: fx.Node) -> None:
+        value = node.meta.get("val")
+        if isinstance(value, Tensor) and value.is_complex() and not self.cut:
+            self.refuse(node, "complex numbers")
         moving = self.moving(node)
         self.write(node, Undifferentiated(self.as_operation(node, moving), len(moving)), *map(self.slot, moving))
 

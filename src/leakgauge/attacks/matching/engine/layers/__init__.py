@@ -16,7 +16,8 @@ differences useless on ReLU networks.
 from leakgauge.attacks.matching.engine.layers.activations import Rectifier, Smooth
 from leakgauge.attacks.matching.engine.layers.affine import Affine, Convolution, Linear
 from leakgauge.attacks.matching.engine.layers.base import Asked, Gradients, Layer, LayerPoint, Maybe, Motion, add_maybe
-from leakgauge.attacks.matching.engine.layers.normalisation import ChannelAffine, EvalNorm, GroupedNorm
+from leakgauge.attacks.matching.engine.layers.normalisation import ChannelAffine, EvalNorm
+from leakgauge.attacks.matching.engine.layers.statistics import GroupedNorm
 from leakgauge.attacks.matching.engine.layers.structure import (
     Added,
     Joined,

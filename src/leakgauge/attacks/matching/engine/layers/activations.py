@@ -58,74 +58,89 @@ class Smooth(Layer):
     """An activation with two derivatives, entry by entry: gx = f'(x) gy, dgx = f'(x) dgy + f''(x) dx gy."""
 
     function: Callable[[Tensor], Tensor]
-    derivatives: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    """First and second, from input and output."""
+    slope: Callable[[Tensor, Tensor], Tensor]
+    """f' from input and output."""
+    bend: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """f'' from input, output and slope."""
     needs_cotangent: ClassVar[bool] = True
 
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
         y = self.function(inputs[0])
-        return y, self.derivatives(inputs[0], y)
+        return y, (inputs[0], y, self.slope(inputs[0], y))
 
     def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
-        return (at.memory[0] * gy if asked.inputs[0] else None,)
+        return (at.memory[2] * gy if asked.inputs[0] else None,)
 
     def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
         dx = tangents[0]
-        return (None, None) if dx is None else (at.memory[0] * dx, at.memory[1] * dx)
+        return (None, None) if dx is None else (at.memory[2] * dx, dx)
 
     def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
         if not asked.inputs[0]:
             return (None,)
-        dgx = None if dgy is None else at.memory[0] * dgy
+        dgx = None if dgy is None else at.memory[2] * dgy
         if along.memory is None:
             return (dgx,)
         assert gy is not None
-        bend = along.memory * gy
-        return (bend if dgx is None else dgx + bend,)
+        bent = (along.memory * gy).mul_(self.bend(*at.memory))
+        return (bent if dgx is None else dgx.add_(bent),)
 
 
 def smooth_by_autograd(function: Callable[[Tensor], Tensor]) -> Smooth:
     """Any smooth activation, its derivatives taken by autograd at each value sweep."""
 
-    def derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        def slope(x: Tensor) -> Tensor:
-            back = vjp(function, x)[1]
-            return back(torch.ones_like(x))[0]
+    def slope(x: Tensor, y: Tensor | None = None) -> Tensor:
+        return vjp(function, x)[1](torch.ones_like(x))[0]
 
-        first, again = vjp(slope, x)[:2]
-        return first, again(torch.ones_like(x))[0]
+    def bend(x: Tensor, y: Tensor, first: Tensor) -> Tensor:
+        return vjp(slope, x)[1](torch.ones_like(x))[0]
 
-    return Smooth(function, derivatives)
+    return Smooth(function, slope, bend)
 
 
-def _sigmoid_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    first = y * (1 - y)
-    return first, first * (1 - 2 * y)
-
-
-def _tanh_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    first = 1 - y * y
-    return first, -2 * y * first
-
-
-def _silu_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Of x s(x), s the sigmoid: s (1 + x (1 - s)), for which torch has one kernel, and s (1 - s) (2 + x (1 - 2 s))."""
+def _silu_bend(x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
+    """Of x s(x), s the sigmoid: (1 - s) (f' + s (1 - y)), as f' = s + y (1 - s)."""
     share = torch.sigmoid(x)
-    bend = share * (1 - share) * (2 + x * (1 - 2 * share))
-    return _aten.silu_backward(torch.ones_like(x), x), bend
+    return (1 - y).mul_(share).add_(slope).mul_(1 - share)
 
 
-def _gelu_derivatives(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Of x Phi(x): Phi(x) + x phi(x), for which torch has one kernel, and (2 - x^2) phi(x), with phi = Phi'."""
+def _gelu_bend(x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
+    """Of x Phi(x), with phi = Phi': (2 - x^2) phi(x)."""
     square = x * x
-    density = torch.exp(-0.5 * square) / math.sqrt(2 * math.pi)
-    return _aten.gelu_backward(torch.ones_like(x), x), (2 - square) * density
+    return (square * -0.5).exp_().mul_(1 / math.sqrt(2 * math.pi)).mul_(2 - square)
+
+
+def _softplus_slope(x: Tensor, y: Tensor) -> Tensor:
+    return torch.where(x > _STRAIGHT, 1.0, torch.sigmoid(x))
+
+
+_STRAIGHT = 20.0
+"""From here on torch takes x for softplus(x)."""
+
+
+def _softplus_bend(x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
+    return slope * (1 - slope)
 
 
 SMOOTH: Mapping[str, Smooth] = {
-    "sigmoid": Smooth(torch.sigmoid, _sigmoid_derivatives),
-    "tanh": Smooth(torch.tanh, _tanh_derivatives),
-    "gelu": Smooth(functional.gelu, _gelu_derivatives),
-    "silu": Smooth(functional.silu, _silu_derivatives),
-    "softplus": smooth_by_autograd(functional.softplus),
+    "sigmoid": Smooth(torch.sigmoid, lambda x, y: y * (1 - y), lambda x, y, first: first * (1 - 2 * y)),
+    "tanh": Smooth(torch.tanh, lambda x, y: 1 - y * y, lambda x, y, first: -2 * y * first),
+    "gelu": Smooth(functional.gelu, lambda x, y: _aten.gelu_backward(torch.ones_like(x), x), _gelu_bend),
+    "silu": Smooth(functional.silu, lambda x, y: _aten.silu_backward(torch.ones_like(x), x), _silu_bend),
+    "softplus": Smooth(functional.softplus, _softplus_slope, _softplus_bend),
+    "exp": Smooth(torch.exp, lambda x, y: y, lambda x, y, first: y),
+    "log": Smooth(torch.log, lambda x, y: 1 / x, lambda x, y, first: -first * first),
+    "sqrt": Smooth(torch.sqrt, lambda x, y: 0.5 / y, lambda x, y, first: -0.5 * first / x),
+    "rsqrt": Smooth(torch.rsqrt, lambda x, y: -0.5 * y / x, lambda x, y, first: -1.5 * first / x),
+    "square": Smooth(torch.square, lambda x, y: 2 * x, lambda x, y, first: torch.full_like(x, 2.0)),
+    "reciprocal": Smooth(torch.reciprocal, lambda x, y: -y * y, lambda x, y, first: -2 * y * first),
+    "sin": Smooth(torch.sin, lambda x, y: torch.cos(x), lambda x, y, first: -y),
+    "cos": Smooth(torch.cos, lambda x, y: -torch.sin(x), lambda x, y, first: -y),
 }
+
+
+def power(exponent: float) -> Smooth:
+    def bend(x: Tensor, y: Tensor, first: Tensor) -> Tensor:
+        return exponent * (exponent - 1) * x ** (exponent - 2)
+
+    return Smooth(lambda x: x**exponent, lambda x, y: exponent * x ** (exponent - 1), bend)

@@ -131,7 +131,7 @@ class Affine(Layer):
         return KernelWeights(kernel, offset)
 
     def value(self, weights: KernelWeights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
-        x = inputs[0]
+        x = inputs[0].contiguous()  # here once, instead of by every kernel that reads it
         if weights.scale is None:
             return self.multiply(x, weights.kernel, weights.offset), x
         assert weights.offset is not None

@@ -109,6 +109,16 @@ def write_gradient(gradients: Gradients, name: str, gradient: Tensor) -> None:
     gradients[name] = gradients[name] + gradient if name in gradients else gradient
 
 
+def on_channels(vector: Tensor, like: Tensor) -> Tensor:
+    """A number for each channel, shaped to multiply a tensor of examples."""
+    return vector.view(-1, *[1] * (like.ndim - 2))
+
+
+def sum_channels(tensor: Tensor) -> Tensor:
+    """Over everything but the channels."""
+    return tensor.sum(dim=[axis for axis in range(tensor.ndim) if axis != 1])
+
+
 Pullback = Callable[[Tensor], tuple[Tensor, ...]]
 """From the cotangent of a function's value to those of its inputs; may be called again."""
 

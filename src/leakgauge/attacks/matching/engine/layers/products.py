@@ -1,4 +1,4 @@
-"""Sums with broadcasting, products of two tensors of the network, and softmax: what attention and gates are made of."""
+"""Sums with broadcasting, and products of two tensors of the network."""
 
 from __future__ import annotations
 
@@ -157,37 +157,3 @@ class MatrixProduct(Bilinear):
         if b.ndim == 2 and a.ndim > 2:
             return a.flatten(0, -2).mT @ gy.flatten(0, -2)
         return sum_to(a.mT @ gy, b.shape)
-
-
-@dataclass(frozen=True)
-class Softmax(Layer):
-    """y = exp(x) over its sum along one axis: gx = y (gy - <gy, y>)."""
-
-    axis: int
-    needs_cotangent: ClassVar[bool] = True
-
-    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
-        y = inputs[0].softmax(self.axis)
-        return y, y
-
-    def _turn(self, y: Tensor, along: Tensor) -> Tensor:
-        product = y * along
-        return product - y * product.sum(self.axis, keepdim=True)
-
-    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
-        return (self._turn(at.memory, gy) if asked.inputs[0] else None,)
-
-    def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
-        dy = None if tangents[0] is None else self._turn(at.memory, tangents[0])
-        return dy, dy
-
-    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
-        y, dy = at.memory, along.memory
-        if not asked.inputs[0]:
-            return (None,)
-        dgx = None if dgy is None else self._turn(y, dgy)
-        if dy is None or gy is None:
-            return (dgx,)
-        moved = dy * gy
-        inner = (y * gy).sum(self.axis, keepdim=True)
-        return (add_maybe(dgx, moved - dy * inner - y * moved.sum(self.axis, keepdim=True)),)

@@ -27,12 +27,13 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class LinearMap(Linearly):
-    """Any linear map without parameters: average pools, padding."""
+    """Any linear map without parameters, with its transpose or, where that is not known, by autograd's."""
 
     function: Callable[[Tensor], Tensor]
+    transposed: Callable[[Tensor], Tensor] | None = None
 
     def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
-        if frozen is not None:
+        if frozen is not None or self.transposed is not None:
             return self.function(inputs[0]), frozen
         return with_pullback(self.function, inputs[0])
 
@@ -40,7 +41,7 @@ class LinearMap(Linearly):
         return self.function(x)
 
     def back(self, memory: Memory, gy: Tensor) -> Tensor:
-        return memory(gy)[0]
+        return memory(gy)[0] if self.transposed is None else self.transposed(gy)
 
 
 @dataclass(frozen=True)

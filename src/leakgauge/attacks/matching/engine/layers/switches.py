@@ -8,17 +8,21 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from leakgauge.attacks.matching.engine.layers.base import (
     Asked,
     Layer,
     LayerPoint,
+    Linearly,
     Maybe,
     Memory,
     Motion,
     Weights,
     add_maybe,
 )
+
+_aten = torch.ops.aten
 
 Coefficients = tuple[float, float, float]
 
@@ -46,15 +50,16 @@ class Piecewise(Layer):
         return y, (first, (square, slope, offset))
 
     def _coefficients(self, x: Tensor) -> tuple[Maybe, Tensor, Maybe]:
-        above = [x > edge if self.upwards else x >= edge for edge in self.edges]
+        above = [(x > edge if self.upwards else x >= edge).to(x.dtype) for edge in self.edges]
         found: list[Maybe] = []
         for values in zip(*self.pieces):
             if not any(values) and len(found) != 1:
                 found.append(None)
                 continue
             one = torch.full_like(x, values[0])
-            for mask, coefficient in zip(above, values[1:], strict=True):
-                one = torch.where(mask, coefficient, one)
+            for mask, before, after in zip(above, values, values[1:]):
+                if before != after:
+                    one.add_(mask, alpha=after - before)
             found.append(one)
         square, slope, offset = found
         assert slope is not None
@@ -77,6 +82,89 @@ class Piecewise(Layer):
         return (add_maybe(dgx, 2 * square * along.memory * gy),)
 
 
+@dataclass(frozen=True)
+class Clamped(Linearly):
+    """ReLU6 and hard tanh: the output tells which piece an entry is on, and stays where it is saturated."""
+
+    low: float
+    high: float
+    overwrite: bool = False
+    """Nobody else reads the input, so the output may take its place."""
+    switches: ClassVar[bool] = True
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        x = inputs[0]
+        if frozen is not None:
+            return self.along(frozen, x - frozen).add_(frozen), frozen
+        y = functional.hardtanh(x, self.low, self.high, inplace=self.overwrite)
+        return y, y
+
+    def along(self, memory: Tensor, x: Tensor) -> Tensor:
+        return _aten.hardtanh_backward(x, memory, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class HardSigmoid(Linearly):
+    """x/6 + 1/2 between -3 and 3, saturated beyond."""
+
+    switches: ClassVar[bool] = True
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        x = inputs[0]
+        if frozen is not None:
+            before, y = frozen
+            return self.along(frozen, x - before).add_(y), frozen
+        y = functional.hardsigmoid(x)
+        return y, (x, y)
+
+    def along(self, memory: Memory, x: Tensor) -> Tensor:
+        return _aten.hardsigmoid_backward(x, memory[0])
+
+
+@dataclass(frozen=True)
+class HardSwish(Layer):
+    """x times its hard sigmoid: a parabola with second derivative 1/3 between -3 and 3, straight beyond.
+
+    With its pieces held it is y + f'(x) d + f'' d^2 / 2 after a move by d, of which a difference needs no second order.
+    """
+
+    needs_cotangent: ClassVar[bool] = True
+    switches: ClassVar[bool] = True
+
+    def value(self, weights: Weights, inputs: Sequence[Tensor], frozen: Memory = None) -> tuple[Tensor, Memory]:
+        x = inputs[0]
+        if frozen is None:
+            y = functional.hardswish(x)
+            return y, (x, y, None)
+        before, y, _ = frozen
+        move = x - before
+        return _aten.hardswish_backward(move, before).add_(y), (before, y, move)
+
+    def cotangent(self, at: LayerPoint, gy: Tensor, asked: Asked) -> tuple[Maybe, ...]:
+        if not asked.inputs[0]:
+            return (None,)
+        x, _, move = at.memory
+        gx = _aten.hardswish_backward(gy, x)
+        return (gx if move is None else gx.add_(self._bent(x, move, gy)),)
+
+    def _bent(self, x: Tensor, dx: Tensor, gy: Tensor) -> Tensor:
+        return _aten.hardtanh_backward((dx * gy).mul_(1 / 3), x, -3.0, 3.0)
+
+    def tangent(self, at: LayerPoint, direction: Weights, tangents: Sequence[Maybe]) -> tuple[Maybe, Memory]:
+        dx = tangents[0]
+        return None if dx is None else _aten.hardswish_backward(dx, at.memory[0]), dx
+
+    def curvature(self, at: LayerPoint, along: Motion, gy: Maybe, dgy: Maybe, asked: Asked) -> tuple[Maybe, ...]:
+        if not asked.inputs[0]:
+            return (None,)
+        x = at.memory[0]
+        dgx = None if dgy is None else _aten.hardswish_backward(dgy, x)
+        if along.memory is None or gy is None:
+            return (dgx,)
+        bent = self._bent(x, along.memory, gy)
+        return (bent if dgx is None else dgx.add_(bent),)
+
+
 _IDENTITY, _ZERO = (0.0, 1.0, 0.0), (0.0, 0.0, 0.0)
 
 
@@ -89,8 +177,6 @@ def clamp(low: float | None, high: float | None, *, upwards: bool) -> Piecewise:
     return Piecewise(tuple(edges), tuple(pieces), upwards)
 
 
-HARD_SWISH = Piecewise((-3.0, 3.0), (_ZERO, (1 / 6, 0.5, 0.0), _IDENTITY))
-HARD_SIGMOID = Piecewise((-3.0, 3.0), (_ZERO, (0.0, 1 / 6, 0.5), (0.0, 0.0, 1.0)))
 ABSOLUTE = Piecewise((0.0,), ((0.0, -1.0, 0.0), _IDENTITY))
 
 

@@ -6,7 +6,7 @@ from torch import fx
 
 from leakgauge.attacks.matching.engine.layers import Added, Convolution, Layer, Linear, Rectifier
 from leakgauge.attacks.matching.engine.layers import switches as pieces
-from leakgauge.attacks.matching.engine.layers.activations import SMOOTH, smooth_by_autograd
+from leakgauge.attacks.matching.engine.layers.activations import SMOOTH, power, smooth_by_autograd
 from leakgauge.attacks.matching.engine.layers.operations import Hole
 from leakgauge.attacks.matching.engine.layers.products import Combined, Product
 from leakgauge.attacks.matching.engine.reader import Reader
@@ -30,9 +30,14 @@ def _rectify(reader: Reader, node: fx.Node, slope: float) -> None:
     source = node.args[0]
     assert isinstance(source, fx.Node)
     slot = reader.slot(source)
+    reader.write(node, Rectifier(slope, overwrite=_is_free(reader, source, slot)), slot)
+
+
+def _is_free(reader: Reader, source: fx.Node, slot: int) -> bool:
+    """Whether a result is new and read by nobody else, so that it may be written over."""
     fresh = slot > 0 and isinstance(reader.steps[slot - 1].layer, Convolution | Linear | Added)
     readers = [user for user in source.users if reader.known.get(user) != slot]
-    reader.write(node, Rectifier(slope, overwrite=fresh and len(readers) == 1 and not reader.is_read(slot)), slot)
+    return fresh and len(readers) == 1 and not reader.is_read(slot)
 
 
 def prelu(reader: Reader, node: fx.Node) -> None:
@@ -58,7 +63,12 @@ def smooth(reader: Reader, node: fx.Node) -> None:
         return
     name = str(node.target).split(".")[1].removesuffix("_")
     plain = operation.args == (Hole(0),) and not any(value for value in operation.kwargs.values() if value != "none")
-    layer: Layer = SMOOTH[name] if plain and name in SMOOTH else smooth_by_autograd(operation.bind({}))
+    if plain and name in SMOOTH:
+        layer: Layer = SMOOTH[name]
+    elif name == "pow" and operation.args[0] == Hole(0) and not operation.kwargs:
+        layer = power(operation.args[1])
+    else:
+        layer = smooth_by_autograd(operation.bind({}))
     reader.write(node, layer, reader.slot(moving[0]))
 
 
@@ -69,23 +79,28 @@ def piecewise(reader: Reader, node: fx.Node) -> None:
     if not all(value is None or isinstance(value, int | float) for value in numbers) or len(reader.moving(node)) != 1:
         Reader.by_autograd(reader, node)
         return
-    reader.write(node, _pieces(name, *numbers), reader.slot(node.args[0]))
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    slot = reader.slot(source)
+    if name in ("hardtanh", "relu6"):
+        low, high = numbers or (0.0, 6.0)
+        reader.write(node, pieces.Clamped(low, high, overwrite=_is_free(reader, source, slot)), slot)
+    else:
+        reader.write(node, _pieces(name, *numbers), slot)
 
 
 def _pieces(name: str, *numbers: float) -> Layer:
-    if name in ("clamp", "clip", "hardtanh"):
-        return pieces.clamp(numbers[0], numbers[1], upwards=name == "hardtanh")
+    if name in ("clamp", "clip"):
+        return pieces.clamp(numbers[0], numbers[1], upwards=False)
     if name == "clamp_min":
         return pieces.clamp(numbers[0], None, upwards=False)
     if name == "clamp_max":
         return pieces.clamp(None, numbers[0], upwards=False)
-    if name == "relu6":
-        return pieces.clamp(0.0, 6.0, upwards=True)
     if name in ("softshrink", "hardshrink"):
         return (pieces.soft_shrink if name == "softshrink" else pieces.hard_shrink)(numbers[0])
     if name == "threshold":
         return pieces.threshold(numbers[0], numbers[1])
-    return {"hardswish": pieces.HARD_SWISH, "hardsigmoid": pieces.HARD_SIGMOID}.get(name, pieces.ABSOLUTE)
+    return {"hardswish": pieces.HardSwish(), "hardsigmoid": pieces.HardSigmoid()}.get(name, pieces.ABSOLUTE)
 
 
 SMOOTH_NAMES = frozenset(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-import torch
 from torch import fx
 
-from leakgauge.attacks.matching.engine.layers import Added, LinearMap, Scaled, Shifted
-from leakgauge.attacks.matching.engine.layers.activations import smooth_by_autograd
+from leakgauge.attacks.matching.engine.layers import Added, Scaled, Shifted
+from leakgauge.attacks.matching.engine.layers.activations import SMOOTH
 from leakgauge.attacks.matching.engine.layers.products import Combined, Product
 from leakgauge.attacks.matching.engine.reader import Reader
+from leakgauge.attacks.matching.engine.rules.shapes import repeated
 
-_INVERSE = smooth_by_autograd(torch.reciprocal)
+_INVERSE = SMOOTH["reciprocal"]
 
 
 def add(reader: Reader, node: fx.Node) -> None:
@@ -61,11 +59,12 @@ def divide(reader: Reader, node: fx.Node) -> None:
     elif reader.is_constant(two):
         _scale(reader, node, one, two, divide=True)
     else:
+        assert isinstance(two, fx.Node)
         inverse = reader.append(_INVERSE, reader.slot(two))
         if reader.is_constant(one):
             held = reader.name(one) if isinstance(one, fx.Node) else one
             if isinstance(one, fx.Node):
-                inverse = _expanded(reader, node, inverse)
+                inverse = _expanded(reader, node, two, inverse)
             assert isinstance(held, str | int | float)
             reader.write(node, Scaled(held, divide=False), inverse)
         else:
@@ -92,11 +91,11 @@ def _broadcast(reader: Reader, node: fx.Node, moving: object) -> int:
     """The tensor's slot, repeated to the shape of the result where a constant makes it larger."""
     assert isinstance(moving, fx.Node)
     slot = reader.slot(moving)
-    return slot if reader.shape(moving) == reader.shape(node) else _expanded(reader, node, slot)
+    return slot if reader.shape(moving) == reader.shape(node) else _expanded(reader, node, moving, slot)
 
 
-def _expanded(reader: Reader, node: fx.Node, slot: int) -> int:
-    return reader.append(LinearMap(partial(torch.broadcast_to, size=tuple(reader.shape(node)))), slot)
+def _expanded(reader: Reader, node: fx.Node, moving: fx.Node, slot: int) -> int:
+    return reader.append(repeated(tuple(reader.shape(moving)), tuple(reader.shape(node))), slot)
 
 
 RULES = {

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, fx
 
 from leakgauge.attacks.matching.engine.layers import Permuted, Scaled, Shifted
+from leakgauge.attacks.matching.engine.layers.attention import Attention, Softmax
 from leakgauge.attacks.matching.engine.layers.operations import Held, Operation
-from leakgauge.attacks.matching.engine.layers.products import Combined, MatrixProduct, Softmax
+from leakgauge.attacks.matching.engine.layers.products import Combined, MatrixProduct
 from leakgauge.attacks.matching.engine.reader import Reader
 
 
@@ -23,12 +24,19 @@ def attention(reader: Reader, node: fx.Node) -> None:
     query, key, value = (options[name] for name in ("query", "key", "value"))
     if options["enable_gqa"]:
         reader.refuse(node, "grouped queries")
-    axes = len(reader.shape(key))
     scale = options["scale"] or 1 / math.sqrt(reader.shape(query)[-1])
+    masks = _masks(reader, node, options)
+    stacks = {tuple(reader.shape(x)[:-2]) for x in (query, key, value)}
+    if len(stacks) == 1 and len(masks) < 2 and not any(isinstance(mask, int) for mask in masks):
+        constant = next((mask for mask in masks if isinstance(mask, str)), None)
+        layer = Attention(scale, constant, tuple(reader.shape(node)))
+        reader.write(node, layer, *map(reader.slot, (query, key, value)))
+        return
+    axes = len(reader.shape(key))
     turned = reader.append(Permuted((*range(axes - 2), axes - 1, axes - 2)), reader.slot(key))
     scaled = reader.append(Scaled(scale, divide=False), reader.slot(query))
     scores = reader.append(MatrixProduct(), scaled, turned)
-    for mask in _masks(reader, node, options):
+    for mask in masks:
         scores = reader.append(Shifted(mask, 1.0, 1.0) if isinstance(mask, str) else Combined(1.0, 1.0), scores, *(
             () if isinstance(mask, str) else (mask,)
         ))  # fmt: skip

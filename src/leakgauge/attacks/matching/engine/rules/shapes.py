@@ -7,11 +7,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from leakgauge.attacks.matching.engine.layers import Joined, LinearMap, Permuted, Reshaped
 from leakgauge.attacks.matching.engine.layers.operations import Operation
+from leakgauge.attacks.matching.engine.layers.products import sum_to
 from leakgauge.attacks.matching.engine.reader import Reader
+
+_aten = torch.ops.aten
 
 
 def shaped(shape: tuple[int, ...]) -> Reshaped:
@@ -62,9 +65,71 @@ def stack(reader: Reader, node: fx.Node) -> None:
     reader.write(node, Joined(axis), *parts)
 
 
-def expand_as(reader: Reader, node: fx.Node) -> None:
-    layer = LinearMap(partial(torch.broadcast_to, size=tuple(reader.shape(node))))
-    reader.write(node, layer, reader.slot(node.args[0]))
+def expand(reader: Reader, node: fx.Node) -> None:
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    reader.write(node, repeated(tuple(reader.shape(source)), tuple(reader.shape(node))), reader.slot(source))
+
+
+def repeated(small: tuple[int, ...], large: tuple[int, ...]) -> LinearMap:
+    """A tensor repeated along axes."""
+    return LinearMap(partial(torch.broadcast_to, size=large), partial(sum_to, shape=small))
+
+
+def cut(reader: Reader, node: fx.Node) -> None:
+    """Every ``step``-th of the entries along an axis from ``start`` to ``end``."""
+    options = reader.arguments(node)
+    shape = tuple(reader.shape(node.args[0]))  # type: ignore[arg-type]
+    axis, size = options["dim"] % len(shape), shape[options["dim"]]
+    start, end, _ = slice(options["start"], options["end"]).indices(size)
+    place = (axis, start, max(start, end), options["step"])
+    reader.write(node, _piece(shape, place), reader.slot(node.args[0]))
+
+
+def pick(reader: Reader, node: fx.Node) -> None:
+    """One place along an axis."""
+    options = reader.arguments(node)
+    shape = tuple(reader.shape(node.args[0]))  # type: ignore[arg-type]
+    axis = options["dim"] % len(shape)
+    reader.write(node, _picked(shape, axis, options["index"] % shape[axis]), reader.slot(node.args[0]))
+
+
+def part(reader: Reader, node: fx.Node) -> None:
+    """One of several parts along an axis."""
+    whole, number = node.args
+    assert isinstance(whole, fx.Node)
+    assert isinstance(number, int)
+    options, source = reader.arguments(whole), whole.args[0]
+    assert isinstance(source, fx.Node)
+    shape = tuple(reader.shape(source))
+    axis = options["dim"] % len(shape)
+    if "unbind" in str(whole.target):
+        layer = _picked(shape, axis, number % shape[axis])
+    else:
+        sizes = [one.shape[axis] for one in whole.meta["val"]]
+        start = sum(sizes[: number % len(sizes)])
+        layer = _piece(shape, (axis, start, start + sizes[number], 1))
+    reader.write(node, layer, reader.slot(source))
+
+
+def _piece(shape: tuple[int, ...], place: tuple[int, int, int, int]) -> LinearMap:
+    return LinearMap(partial(_cut, place), partial(_uncut, shape, place))
+
+
+def _cut(place: tuple[int, int, int, int], x: Tensor) -> Tensor:
+    return _aten.slice(x, *place)
+
+
+def _uncut(shape: tuple[int, ...], place: tuple[int, int, int, int], gy: Tensor) -> Tensor:
+    return _aten.slice_backward(gy, shape, *place)
+
+
+def _picked(shape: tuple[int, ...], axis: int, index: int) -> LinearMap:
+    return LinearMap(partial(torch.select, dim=axis, index=index), partial(_unpicked, shape, axis, index))
+
+
+def _unpicked(shape: tuple[int, ...], axis: int, index: int, gy: Tensor) -> Tensor:
+    return _aten.select_backward(gy, shape, axis, index)
 
 
 def filled(value: float | None) -> Callable[[Reader, fx.Node], None]:
@@ -80,7 +145,7 @@ def filled(value: float | None) -> Callable[[Reader, fx.Node], None]:
 
 
 _LINEAR = (
-    "expand", "repeat", "repeat_interleave", "tile", "slice", "select", "narrow", "index_select", "index",
+    "repeat", "repeat_interleave", "tile", "narrow", "index_select", "index",
     "gather", "flip", "fliplr", "flipud", "roll", "rot90", "unfold", "im2col", "col2im", "pixel_shuffle",
     "pixel_unshuffle", "channel_shuffle", "tril", "triu", "diagonal", "diag_embed", "movedim", "moveaxis",
     "masked_select", "take_along_dim",
@@ -105,10 +170,13 @@ RULES = {
     "concatenate": cat,
     "stack": stack,
     "embedding": Reader.linear,
-    "expand_as": expand_as,
+    "expand": expand,
+    "expand_as": expand,
+    "slice": cut,
+    "select": pick,
     **dict.fromkeys(("zeros_like", "new_zeros"), filled(0.0)),
     **dict.fromkeys(("ones_like", "new_ones"), filled(1.0)),
     **dict.fromkeys(("full_like", "new_full"), filled(None)),
     **dict.fromkeys(_LINEAR, Reader.linear),
-    **{f"{name}[{number}]": Reader.linear for name in _SPLITS for number in range(64)},
+    **{f"{name}[{number}]": part for name in _SPLITS for number in range(64)},
 }
