@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import Generator, Tensor
 
 from leakgauge import params as tree
-from leakgauge.errors import InvalidUpdate
+from leakgauge.errors import InvalidFile, InvalidUpdate
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.types import Outcome, ParamTree, Reconstruction
@@ -107,6 +108,35 @@ class StepperAround(Stepper, ABC):
 
     def restore(self, snapshot: Snapshot) -> None:
         self.inner.restore(snapshot)
+
+
+class Answered(Stepper):
+    """An attack that has its answers, one per observation, before the first step."""
+
+    def __init__(self, found: Sequence[Reconstruction]) -> None:
+        self.found = list(found)
+        self.notes: dict[str, str | int | float] = {}
+
+    @property
+    def steps(self) -> int:
+        return 0
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.found[0].outcome
+
+    def step(self) -> Tick:
+        return Tick(0, 1.0)
+
+    def results(self) -> list[Reconstruction]:
+        return [replace(one, facts={"steps": 0, **one.facts, **self.notes}) for one in self.found]
+
+    def snapshot(self) -> Snapshot:
+        return {}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        if snapshot:
+            raise InvalidFile("The snapshot belongs to another attack; delete it and start again.")
 
 
 def finite_update(observation: UpdateObservation) -> ParamTree:

@@ -20,6 +20,7 @@ from leakgauge.attacks.analytic.linear_layer import (
 )
 from leakgauge.attacks.analytic.structure import Link, Site, links, preimage, sites, slope
 from leakgauge.attacks.base import Attack, LabelAttack, finite_update
+from leakgauge.attacks.certificates import certify
 from leakgauge.attacks.labels.idlg import IDLG
 from leakgauge.errors import InvalidCase, UnsupportedModel
 from leakgauge.progress import Progress, silent
@@ -143,7 +144,8 @@ class FullyConnected(Attack):
         facts: dict[str, str | float] = {"layer": layer.name, "route": reading.route}
         if reading.disagreement is not None:
             facts["disagreement"] = reading.disagreement
-        return Reconstruction(images, self._labels(network, generator), Outcome.SOLVED, facts=facts)
+        found = Reconstruction(images, self._labels(network, generator), Outcome.SOLVED, facts=facts)
+        return certify(observation, found, f"{reading.route} gives a single input")
 
     def _labels(self, network: DenseLayers, generator: Generator) -> Tensor | None:
         if network.observation.labels is not None or self.labels is None:
@@ -166,7 +168,7 @@ class Reading(NamedTuple):
 
 
 class Undetermined(Exception):
-    """Why an update does not determine the input of a layer."""
+    """Why an update does not determine what a layer was given."""
 
 
 def read_layers(observation: UpdateObservation) -> tuple[dict[str, Reading], dict[str, str]]:
