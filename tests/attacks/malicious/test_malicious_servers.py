@@ -214,7 +214,7 @@ def test_clipping_does_not_stop_a_dishonest_architecture(attack, photos):
 
 @pytest.mark.parametrize("options", [{"bins": 0}, {"spread": 0.0}, {"spread": float("nan")}, {"mean": float("inf")}])
 def test_a_front_layer_without_sensible_bins_is_refused(options):
-    with pytest.raises(InvalidCase, match="FrontLayer needs bins >= 1"):
+    with pytest.raises(InvalidCase, match="FrontLayer needs bins >= measures >= 1"):
         FrontLayer(**options)
 
 

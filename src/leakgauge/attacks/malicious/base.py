@@ -20,6 +20,9 @@ from leakgauge.protocol.round import Federation
 from leakgauge.space import InputSpace, require
 from leakgauge.types import ModelState, ParamTree, Reconstruction
 
+Facts = dict[str, str | int | float]
+"""What a record says of how its reconstruction came about."""
+
 
 class MaliciousAttack(Attack):
     """An attack whose server tampers with the model before it is sent [Geiping et al., 2020, appendix A].
@@ -35,19 +38,24 @@ class MaliciousAttack(Attack):
     """The spaces whose inputs its model lets through."""
 
     @abstractmethod
-    def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
-        """The module and the state to send instead; ``UnsupportedModel`` says why where the model offers no way."""
+    def rebuild(
+        self, learner: Learner, state: ModelState, space: InputSpace, public: Tensor | None
+    ) -> tuple[nn.Module, ModelState]:
+        """The module and the state to send instead; ``UnsupportedModel`` says why where the model offers no way.
+
+        ``public`` are inputs of the same kind that are not private, where the server holds such.
+        """
 
     @abstractmethod
     def read(self, observation: UpdateObservation, *, generator: Generator, progress: Progress) -> Reconstruction:
         """What the update of the tampered model gives away."""
 
-    def tamper(self, federation: Federation, space: InputSpace) -> Federation:
+    def tamper(self, federation: Federation, space: InputSpace, public: Tensor | None = None) -> Federation:
         """The federation as this server plays it; the honest one, with the reason noted, where it has no way to."""
         honest = federation.learner
         try:
             require(space, self.serves, self)
-            module, state = self.rebuild(honest, federation.state, space)
+            module, state = self.rebuild(honest, federation.state, space, public)
             # In its mode anew: a private copy without storage, so that the honest module is not shared.
             learner = replace(honest, module=module, tampering=Tampering(self)).in_mode(honest.mode)
             _check_runs(learner, state, space)

@@ -30,7 +30,10 @@ class ConcatenatedInput(MaliciousAttack):
     blank_head: bool = True
     server: ClassVar[str] = "connects the image to the classifier"
 
-    def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
+    def rebuild(
+        self, learner: Learner, state: ModelState, space: InputSpace, public: Tensor | None
+    ) -> tuple[nn.Module, ModelState]:
+        del public
         head, tensors = head_tensors(learner, state, space)
         weight = tensors.pop(f"{head}.weight")
         bias = tensors.pop(f"{head}.bias", weight.new_zeros(len(weight)))

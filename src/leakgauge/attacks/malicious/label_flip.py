@@ -37,7 +37,10 @@ class LabelFlip(MaliciousAttack, Around):
         if self.classes is not None and (len(set(self.classes)) != 2 or len(self.classes) != 2):
             raise InvalidCase(f"LabelFlip swaps two different classes, got {self.classes}; name two, or None for all.")
 
-    def rebuild(self, learner: Learner, state: ModelState, space: InputSpace) -> tuple[nn.Module, ModelState]:
+    def rebuild(
+        self, learner: Learner, state: ModelState, space: InputSpace, public: Tensor | None
+    ) -> tuple[nn.Module, ModelState]:
+        del public
         _, tensors = head_tensors(learner, state, space)
         order = self._order(learner.num_classes(state, space.probe(2, state)))
         return learner.module, replace_tensors(state, {name: tensor[order] for name, tensor in tensors.items()})
