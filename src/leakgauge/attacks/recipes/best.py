@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from operator import gt
 
 import torch
 from torch import Generator
 
-from leakgauge.attacks.base import SteppedAttack
+from leakgauge.attacks.analytic import PatchEmbedding
+from leakgauge.attacks.base import Answered, Attack, SteppedAttack, Stepper
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
-from leakgauge.attacks.matching.differentiation import Automatic, FrozenDifference
-from leakgauge.attacks.matching.engine import trace
-from leakgauge.attacks.matching.engine.layers import Added
-from leakgauge.attacks.matching.objectives import Cosine
-from leakgauge.attacks.matching.optimisers import LBFGS, Adam, CosineDecay, SignedAdam
-from leakgauge.attacks.matching.parametrisations import Pixels
-from leakgauge.attacks.matching.priors import Balanced, TotalVariation
+from leakgauge.attacks.matching.engine.layers import Affine, Convolution
+from leakgauge.attacks.matching.relay import RelaySearch
 from leakgauge.attacks.matching.search import Search
-from leakgauge.attacks.matching.surrogate import as_one_gradient, nearly_straight
-from leakgauge.attacks.recipes.second_order import quasi_newton
-from leakgauge.attacks.recipes.zhang2023 import tuned_ci_net
-from leakgauge.errors import UnsupportedModel
+from leakgauge.attacks.recipes.chain import CHECKPOINT, ChainSearch
+from leakgauge.attacks.recipes.families import Family, family_of, matching_recipe
+from leakgauge.attacks.recipes.local_steps import follow_local_steps
+from leakgauge.attacks.span.layer_spans import AffineLayer
+from leakgauge.attacks.span.matching import SpanMatching
+from leakgauge.attacks.span.search import SpanProblem
+from leakgauge.errors import LeakGaugeError
 from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.space import ImageSpace
+from leakgauge.types import Reconstruction
 
-Family = Literal["auto", "smooth", "switching", "residual", "generator"]
-"""What decides on the recipe: that of the model, or a generator whatever the model is."""
+AMPLE = 4.0
+"""How many numbers the spans must ask to be zero for each pixel; with fewer, other images lie in them too."""
 
-LARGE_BATCH = 4
-"""Images from which the prior of a model with kinks is weighed against the matching loss."""
+SHALLOW = 8
+"""Up to so many layers quasi-Newton steps invert a smooth model, and nothing else is tried."""
 
-ROW_STARTS = 8
-"""Starts on rows of a table: there is no prior for them, searches are short, and some end in the wrong valley."""
-
-HUGE_BATCH = 32
-"""Images from which the weights of an untrained generator are searched instead of pixels."""
+CLOSED_FORMS: tuple[Attack, ...] = (PatchEmbedding(),)
+"""Exact attacks that take no time, in the order in which they are tried; one answers if it certifies itself."""
 
 
 @dataclass(frozen=True)
 class Best(SteppedAttack, OwnBudget):
-    """The recipe for the model's family, under one budget.
+    """A chain of attacks under one budget, each where it applies: the first that explains the update answers.
+
+    Closed forms answer if they certify themselves. Where the gradients of layers span their inputs, `SpanMatching` is
+    next; it keeps the whole budget if it is on its way half through, else `GradientMatching` by the model's family gets
+    the rest, and what is better explained, judged by the update alone, is returned. Where no layer qualifies, gradient
+    matching has all of it.
 
     On a smooth model the matching loss is smooth, and box-constrained L-BFGS follows it to the bottom. With ReLU or
     max-pooling its derivative jumps, curvature misleads, and signed Adam with a cosine schedule goes further; signs
@@ -57,71 +60,69 @@ class Best(SteppedAttack, OwnBudget):
     budget: Budget = Budget(seconds=60.0)
     family: Family = "auto"
 
-    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Search:
-        known(observations[0].num_examples, "num_examples", needed_by=self)
-        seen = self.straighten(observations)
-        recipe = self.recipe(seen[0])
-        search = recipe.search(seen, generator=generator)
+    def search(
+        self,
+        observations: Sequence[UpdateObservation],
+        *,
+        generator: Generator,
+        recipe: GradientMatching | None = None,
+    ) -> Stepper:
+        """The attack at its start; ``recipe`` takes the place of the family's, on the observations as they are."""
+        count = known(observations[0].num_examples, "num_examples", needed_by=self)
+        started = self.budget.now()
+        if (exact := self._closed_form(observations, generator)) is not None:
+            return Answered(exact)
+        try:
+            # A generator of its own, so that gradient matching starts where it would have without the attempt.
+            span = self.span(count).begin(observations, generator=_copy(generator))
+        except LeakGaugeError:
+            return self.matching(observations, self.budget, recipe, generator=generator)
+        if not _worthwhile(span.problems[0]):
+            return self.matching(observations, self.budget, recipe, generator=generator)
+        span.elapsed = self.budget.now() - started
+        rest = self.budget.part(1 - CHECKPOINT)
+        return ChainSearch(observations, span, lambda: self.matching(observations, rest, recipe, generator=generator))
+
+    def matching(
+        self,
+        observations: Sequence[UpdateObservation],
+        budget: Budget,
+        recipe: GradientMatching | None,
+        *,
+        generator: Generator,
+    ) -> Search | RelaySearch:
+        """Gradient matching at its start, by the model's family where no recipe is given."""
+        if recipe is not None:
+            recipe = replace(recipe, budget=budget)
+            search: Search | RelaySearch = recipe.search(observations, generator=generator)
+        else:
+            recipe = replace(self.recipe(observations[0]), budget=budget)
+            search = follow_local_steps(recipe, observations, generator=generator)
         search.notes["recipe"] = repr(recipe)  # the record's own repr says only that the best was asked for
-        if seen is not observations:
-            search.notes["local steps"] = "taken as one gradient in their middle"
         return search
 
-    def straighten(self, observations: Sequence[UpdateObservation]) -> Sequence[UpdateObservation]:
-        """Clients of many short steps as clients of one gradient, which costs as much less as there are steps."""
-        if not all(map(nearly_straight, observations)):
-            return observations
-        return [as_one_gradient(seen) for seen in observations]
+    def span(self, num_examples: int) -> SpanMatching:
+        """A race of starts for one image; of several, one start that has time."""
+        attack = SpanMatching(budget=self.budget)
+        return attack if num_examples == 1 else replace(attack, starts=1)
+
+    def _closed_form(
+        self, observations: Sequence[UpdateObservation], generator: Generator
+    ) -> list[Reconstruction] | None:
+        """The answers of the first closed form that certifies all of them."""
+        for attack in CLOSED_FORMS:
+            try:
+                found = [attack(seen, generator=_copy(generator)) for seen in observations]
+            except LeakGaugeError:
+                continue
+            if all(one.certificate is not None for one in found):
+                why = f"{attack!r} in closed form, certified"
+                return [replace(one, facts={**one.facts, "answered by": why}) for one in found]
+        return None
 
     def recipe(self, observation: UpdateObservation) -> GradientMatching:
         """The composition for this model."""
-        if not isinstance(observation.space, ImageSpace):
-            return replace(quasi_newton(tv_weight=0, restarts=ROW_STARTS), budget=self.budget)
-        many = (observation.num_examples or 1) >= HUGE_BATCH
-        family = self.family if self.family != "auto" else "generator" if many else family_of(observation)
-        if family == "generator":
-            return replace(tuned_ci_net(), budget=self.budget)
-        if family == "smooth":
-            return GradientMatching(
-                objective=Cosine(),
-                priors=(TotalVariation(1e-3),),
-                parametrisation=Pixels(spread=0.1),
-                optimiser=LBFGS(),
-                differentiation=Automatic(),
-                budget=self.budget,
-            )
-        # Shortcuts carry the image to every layer: less needs to be assumed, and a start far from grey helps.
-        weight, spread = (1e-4, 0.25) if family == "residual" else (5e-4, 0.1)
-        recipe = GradientMatching(
-            objective=Cosine(),
-            priors=(TotalVariation(weight),),
-            parametrisation=Pixels(spread=spread),
-            optimiser=SignedAdam(0.1, CosineDecay()),
-            differentiation=Automatic(FrozenDifference()),
-            budget=self.budget,
-        )
-        if (observation.num_examples or 1) < LARGE_BATCH:
-            return recipe
-        return replace(
-            recipe,
-            priors=(Balanced(),),
-            parametrisation=Pixels(spread=0.25),
-            optimiser=Adam(0.1, CosineDecay()),
-        )
-
-
-def family_of(observation: UpdateObservation) -> Family:
-    """Smooth when the engine knows every layer and none of them switches; what it does not know may."""
-    state = observation.state
-    images = torch.zeros(2, *observation.space.shape, dtype=state.dtype, device=state.device)
-    try:
-        network = trace(observation.learner, state, images)
-    except UnsupportedModel:
-        return "switching"
-    layers = [step.layer for step in network.steps]
-    if not any(layer.switches for layer in layers):
-        return "smooth"
-    return "residual" if any(isinstance(layer, Added) for layer in layers) else "switching"
+        return matching_recipe(observation, self.family, self.budget)
 
 
 def best(family: Family = "auto", seconds: float | None = None, steps: int | None = None) -> Best:
@@ -129,3 +130,28 @@ def best(family: Family = "auto", seconds: float | None = None, steps: int | Non
     if seconds is None and steps is None:
         seconds = 60.0
     return Best(Budget(steps=steps, seconds=seconds), family)
+
+
+def _copy(generator: Generator) -> Generator:
+    return torch.Generator(generator.device).set_state(generator.get_state())
+
+
+def _worthwhile(problem: SpanProblem) -> bool:
+    """Whether spans say much more of the images than they have pixels, on a model that is not easy anyway.
+
+    Only those of patches that overlap count: a span knows no places, and tokens or patches side by side fit it in any
+    order.
+    """
+    space = problem.observation.space
+    asked = sum(span.layer.constraints for span in problem.spans if _overlaps(problem, span.layer))
+    if not isinstance(space, ImageSpace) or asked < AMPLE * problem.num_examples * math.prod(space.shape):
+        return False
+    deep = sum(isinstance(step.layer, Affine) for step in problem.loss.sweep.network.steps) > SHALLOW
+    return deep or family_of(problem.observation) != "smooth"
+
+
+def _overlaps(problem: SpanProblem, layer: AffineLayer) -> bool:
+    """Whether the layer sees a place more than once."""
+    kernel = problem.observation.state.params[layer.weight].shape[2:]
+    uses = (problem.loss.sweep.network.steps[use].layer for use in layer.uses)
+    return any(isinstance(use, Convolution) and any(map(gt, kernel, use.stride)) for use in uses)

@@ -68,6 +68,7 @@ def test_from_labels_alone_every_image_is_recovered_and_unrelated_encodings_give
     assert "class counts: read from the labels" in row.given
 
 
+@pytest.mark.slow
 def test_encodings_of_eight_bits_are_hardly_safer(pools, judge) -> None:
     trial = Trial(InsideDataset(3), 10, 14, knows="counts", deployment="8 bits", attack=Clustering(rounds=8))
     row = cluster_encodings(pools, trial, judge=judge)
@@ -75,6 +76,7 @@ def test_encodings_of_eight_bits_are_hardly_safer(pools, judge) -> None:
     assert "class counts: given" in row.given
 
 
+@pytest.mark.slow
 def test_mirrored_images_are_harder_and_the_residual_says_so(pools, judge) -> None:
     straight = Trial(InsideDataset(2), private=8, copies=10, knows="number", attack=Clustering(rounds=5))
     trials = straight, dataclasses.replace(straight, deployment="private images mirrored at random")
@@ -90,6 +92,7 @@ def test_amid_public_images_private_ones_are_identified(pools, judge) -> None:
     assert row.recovery.psnr_fitted > 20
 
 
+@pytest.mark.slow
 def test_the_stronger_reconstruction_beats_the_published_recipe(pools, judge) -> None:
     publication = publish(InsideDataset(2), pools, 8, seed=0, copies=10)
     observation = dataclasses.replace(publication.observation, num_private=8)
@@ -155,6 +158,7 @@ def test_counts_of_other_classes_and_senseless_budgets_are_refused(pools) -> Non
         PublishedRecipe(steps=0)
 
 
+@pytest.mark.slow
 def test_the_demasked_encodings_are_the_mixtures_themselves(pools) -> None:
     publication = publish(InsideDataset(2), pools, 8, seed=0, copies=20)
     seen = dataclasses.replace(publication.observation, num_private=8)

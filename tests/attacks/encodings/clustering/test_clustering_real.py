@@ -13,7 +13,10 @@ from leakgauge.reproduce.measures.pools import Pools
 from leakgauge.reproduce.measures.recovery import Judge
 from leakgauge.reproduce.measures.restoring import Trial, cluster_encodings
 
-pytestmark = pytest.mark.skipif("LEAKGAUGE_DATA" not in os.environ, reason="LEAKGAUGE_DATA names no data folder")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("LEAKGAUGE_DATA" not in os.environ, reason="LEAKGAUGE_DATA names no data folder"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,10 @@ from leakgauge.encodings import CrossDataset, Mixup
 from leakgauge.reproduce.measures.pools import Pools
 from leakgauge.reproduce.measures.searching import search_public_images
 
-pytestmark = pytest.mark.skipif("LEAKGAUGE_DATA" not in os.environ, reason="LEAKGAUGE_DATA names no data folder")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif("LEAKGAUGE_DATA" not in os.environ, reason="LEAKGAUGE_DATA names no data folder"),
+]
 
 
 @pytest.fixture(scope="module")
