@@ -96,6 +96,7 @@ def test_an_example_has_at_most_eighty_lines(example):
     assert len((ROOT / "examples" / example).read_text().splitlines()) <= 80
 
 
+@pytest.mark.slow
 def test_the_speed_benchmark_reports_every_route_in_training_steps():
     ran = subprocess.run(
         [sys.executable, "benchmarks/speed.py", "--json", "--rounds", "1", "--cases", "lenet/1"],

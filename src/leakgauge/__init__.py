@@ -7,7 +7,7 @@ from leakgauge.audit.api import audit
 from leakgauge.audit.explain import RoundExplanation, explain
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
-from leakgauge.models import Normalised
+from leakgauge.models import NamedInput, Normalised
 from leakgauge.protocol import (
     THREAT_MODELS,
     FedAvg,
@@ -20,6 +20,7 @@ from leakgauge.protocol import (
     simulate_round,
 )
 from leakgauge.protocol.recording import RecordedRound, observe, read_round, write_round
+from leakgauge.risk import ModelCheck, check
 from leakgauge.space import Categorical, Continuous, ImageSpace, InputSpace, TableSpace
 from leakgauge.types import Batch, ModelState, Outcome, Reconstruction, Update
 from leakgauge.version import VERSION as __version__
@@ -37,7 +38,9 @@ __all__ = [
     "ImageSpace",
     "InputSpace",
     "Learner",
+    "ModelCheck",
     "ModelState",
+    "NamedInput",
     "Normalised",
     "Outcome",
     "Reconstruction",
@@ -51,6 +54,7 @@ __all__ = [
     "__version__",
     "audit",
     "best",
+    "check",
     "explain",
     "labels",
     "learner_and_state",

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.attacks.adaptive import adaptive
-from leakgauge.attacks.analytic import FullyConnected, LinearLayer
+from leakgauge.attacks.analytic import (
+    FullyConnected,
+    IndependentComponents,
+    LinearBatches,
+    LinearLayer,
+    PatchEmbedding,
+)
 from leakgauge.attacks.encodings.clustering.attack import Clustering
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
 from leakgauge.attacks.encodings.search.removal import AlignedRemoval, PublicRemoval
@@ -25,7 +31,17 @@ from leakgauge.attacks.labels import (
     SoftLabel,
 )
 from leakgauge.attacks.labels import best as best_labels
-from leakgauge.attacks.malicious import ConcatenatedInput, FrontLayer, IdentityConvolutions, LabelFlip
+from leakgauge.attacks.malicious import (
+    BinnedAdapter,
+    ClassFishing,
+    ConcatenatedInput,
+    FeatureFishing,
+    FrontLayer,
+    IdentityConvolutions,
+    LabelFlip,
+    SparseFrontLayer,
+    TrapWeights,
+)
 from leakgauge.attacks.recipes import (
     best,
     ci_net,
@@ -45,6 +61,7 @@ from leakgauge.attacks.recipes import (
     midway,
     quasi_newton,
     quasi_newton_smooth,
+    span_matching,
     stepwise,
     surrogate,
 )
@@ -79,6 +96,7 @@ from leakgauge.metrics import (
     LPIPSAlex,
     Metric,
     PublicFound,
+    ShiftedIdentification,
     find_weights,
 )
 from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, Precode, ResNet, fcn3, resnet20_4
@@ -90,7 +108,11 @@ Shelf = Mapping[str, Callable[..., Any]]
 ATTACKS: Shelf = {
     "linear_layer": LinearLayer,
     "fully_connected": FullyConnected,
+    "linear_batches": LinearBatches,
+    "independent_components": IndependentComponents,
+    "patch_embedding": PatchEmbedding,
     "best": best,
+    "span_matching": span_matching,
     "adaptive": adaptive,
     "quasi_newton": quasi_newton,
     "quasi_newton_smooth": quasi_newton_smooth,
@@ -124,9 +146,14 @@ ATTACKS: Shelf = {
     "class_gradients": ClassGradients,
     "class_prior": ClassPrior,
     "front_layer": FrontLayer,
+    "sparse_front_layer": SparseFrontLayer,
+    "trap_weights": TrapWeights,
     "identity_convolutions": IdentityConvolutions,
     "concatenated_input": ConcatenatedInput,
     "label_flip": LabelFlip,
+    "class_fishing": ClassFishing,
+    "feature_fishing": FeatureFishing,
+    "binned_adapter": BinnedAdapter,
 }
 
 ENCODING_ATTACKS: Shelf = {
@@ -189,6 +216,7 @@ DATASETS: Shelf = {
 # In the order in which they are shown.
 METRICS: dict[str, type[Metric]] = {
     "identification": Identification,
+    "identification_shifted": ShiftedIdentification,
     "cells_right": CellsRight,
     "psnr": PSNR,
     "psnr_affine": AffinePSNR,

@@ -11,6 +11,7 @@ from leakgauge.audit.plan import DEFAULT_DEFENCES
 from leakgauge.cli import main
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_demo_cut_short_prints_the_scores_it_always_printed(tmp_path, monkeypatch, capfd):
     monkeypatch.delenv("LEAKGAUGE_WEIGHTS", raising=False)

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from leakgauge.attacks.recipes import quasi_newton
-from leakgauge.audit.explained import compare_updates, fit, fit_truth, is_settled, predict
+from leakgauge.audit.explained import fit_truth, is_settled
 from leakgauge.defences import InstaHide, Pruning
 from leakgauge.models import Compact, build
 from leakgauge.protocol import FedAvg
+from leakgauge.protocol.fit import compare_updates, fit, predict
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch, Outcome, Reconstruction, Update
 

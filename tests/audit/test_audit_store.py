@@ -18,11 +18,11 @@ from audit_support import MakeRecord
 
 import leakgauge
 from leakgauge.audit.execute import load_result
-from leakgauge.audit.record import Pictures
+from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.store import FolderStore, MemoryStore, check_reachable
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.protocol.facts import Fact, Subject
-from leakgauge.types import Outcome
+from leakgauge.types import Certificate, Outcome
 
 AWKWARD = (0.1 + 0.2, 5e-324, -0.0, 1.7976931348623157e308, math.nan, 1 / 3)
 
@@ -355,3 +355,15 @@ def test_an_output_folder_is_checked_without_being_made(tmp_path: Path) -> None:
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(InvalidFile, match="is not a folder; choose another folder with --out"):
             check_reachable(folder)
+
+
+def test_a_certificate_survives_the_store_and_is_missing_from_records_of_before(
+    tmp_path: Path, make_record: MakeRecord
+) -> None:
+    proof = Certificate(2e-7, 1e-5, "nothing else gives this update", 8)
+    store = FolderStore.create(tmp_path)
+    store.put(make_record(certificate=proof))
+    assert store.get(make_record().key).certificate == proof
+    before = json.loads(make_record(certificate=proof).to_json())
+    del before["certificate"]
+    assert Record.from_json(json.dumps(before | {"schema": 3}), Pictures()).certificate is None

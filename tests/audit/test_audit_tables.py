@@ -39,7 +39,8 @@ def test_a_row_comes_back_exactly_in_closed_form_and_by_matching_and_its_null_do
     result = audit(data, attacks=["linear_layer", "fully_connected", "quasi_newton:tv_weight=0"])
     assert len(result.rows) == 3
     for row in result.rows:
-        assert row.verdict is leakgauge.Verdict.LEAKS
+        exact = row.attack == "fully_connected"
+        assert row.verdict is (leakgauge.Verdict.CERTIFIED if exact else leakgauge.Verdict.LEAKS)
         measured = {name: one for name, one in row.measurements.items() if one.measured}
         assert {"identification", "cells_right"} <= measured.keys()
         assert not {"psnr", "ssim", "lpips_alex"} & row.measurements.keys()
@@ -67,7 +68,7 @@ def test_labels_are_restored_from_an_update_of_rows(data):
 def test_without_references_resampled_rows_are_the_crowd_and_attacks_suit_the_rows(data):
     result = audit(data, references=None)
     assert "rows resampled column by column from the private rows" in result.description["crowd"]
-    assert result.description["attacks"] == ["linear_layer", "quasi_newton:tv_weight=0"]
+    assert result.description["attacks"] == ["linear_layer", "quasi_newton:tv_weight=0,restarts=8"]
     assert result["none"].verdict is leakgauge.Verdict.LEAKS
 
 
@@ -136,7 +137,7 @@ def small_model():
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize(("count", "suited"), [(1, "linear_layer"), (2, "quasi_newton:tv_weight=0")])
+@pytest.mark.parametrize(("count", "suited"), [(1, "linear_layer"), (2, "quasi_newton:tv_weight=0,restarts=8")])
 def test_a_recorded_round_of_rows_is_read_back_and_inverted_by_what_suits_it(tmp_path: Path, capsys, count, suited):
     data, module = Diabetes()(), small_model()
     private = data.test[slice(0, count)]
@@ -172,7 +173,9 @@ def test_every_attack_either_applies_to_rows_or_says_why_not():
         if row.outcome is leakgauge.Outcome.NOT_APPLICABLE:
             assert row.reason
         elif (found := row.records[0].pictures.reconstructions) is not None:
-            data.space.check(found)
+            came_back = found[~found.isnan().all(dim=1)]  # a server that fishes gets some of the batch
+            assert len(came_back)
+            data.space.check(came_back)
 
 
 def test_a_mask_for_pixels_is_refused_and_mixing_is_not():

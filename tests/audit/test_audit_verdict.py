@@ -17,7 +17,7 @@ from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics import Summary
 from leakgauge.protocol.facts import Fact, Subject
-from leakgauge.types import Outcome
+from leakgauge.types import Certificate, Outcome
 
 NAN = math.nan
 NOTHING = Summary(NAN, NAN, NAN, NAN, 0)
@@ -329,3 +329,42 @@ def test_the_undefended_nulls_are_the_control_of_every_defence(make_record: Make
     assert audit.judgement("noise").verdict is Verdict.NO_LEAK_FOUND
     audit = summarise_records([*cases("none", CHANCE), *cases("noise", CHANCE)], {})
     assert audit.judgement("noise").reasons == (Reason.CONTROL_FAILED,)
+
+
+PROOF = Certificate(2e-7, 1e-5, "nothing else gives this update", 4)
+
+
+def verdict_on(*records: Record) -> Judgement:
+    return judge({"quasi_newton": records}, {})["quasi_newton"][0]
+
+
+def test_what_is_certified_is_a_verdict_of_its_own_with_or_without_a_truth(make_record: MakeRecord) -> None:
+    told = verdict_on(make_record(evidence=(1e-9,) * 4, certificate=PROOF))
+    assert (told.verdict, told.leaked) == (Verdict.CERTIFIED, (True,) * 4)
+    untold = verdict_on(make_record(evidence=(), certificate=PROOF))
+    assert untold == Judgement(Verdict.CERTIFIED, (True,) * 4)
+    assert verdict_on(make_record(evidence=())).verdict is Verdict.NOT_JUDGED
+    assert next(iter(Verdict)) is Verdict.CERTIFIED
+    assert Verdict.CERTIFIED.leaks
+
+
+def test_a_copy_that_is_certified_needs_no_crowd_to_convict(make_record: MakeRecord) -> None:
+    small = make_record(evidence=(0.2,) * 4, copied=(True,) * 4, strangers=9)
+    assert not verdict_on(small).verdict.leaks
+    assert verdict_on(replace(small, certificate=PROOF)).verdict is Verdict.CERTIFIED
+
+
+def test_a_certificate_of_other_examples_does_not_convict_these(make_record: MakeRecord) -> None:
+    audited = make_record(evidence=(0.5,) * 4, copied=(False,) * 4, certificate=PROOF)
+    assert not verdict_on(audited).verdict.leaks
+    foreign = make_record(evidence=(), truth_residual=0.7, certificate=PROOF)
+    assert verdict_on(foreign).verdict is Verdict.NOT_JUDGED
+
+
+def test_certificates_of_nulls_are_of_their_own_examples(make_record: MakeRecord) -> None:
+    audited = make_record(evidence=(0.5,) * 4)
+    null = make_record(null=1, evidence=(0.4,) * 4, control=(1e-9,) * 4, certificate=PROOF)
+    assert not verdict_on(audited, null).verdict.leaks
+    certified = replace(audited, evidence=(1e-9,) * 4, certificate=PROOF)
+    assert verdict_on(certified, null).verdict is Verdict.CERTIFIED
+    assert verdict_on(certified, replace(audited, round=1), null).verdict is not Verdict.CERTIFIED

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from architectures import ARCHITECTURES, build
+from gallery import compare, why_not
 from leakgauge.attacks.adaptive import adaptive
 from leakgauge.attacks.labels.best import BestLabels
 from leakgauge.attacks.matching import Cosine, DoubleBackward, Tangent
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.attacks.recipes import inverting_gradients
-from leakgauge.attacks.recipes.best import best, family_of
+from leakgauge.attacks.recipes.best import best
+from leakgauge.attacks.recipes.families import family_of
 from leakgauge.protocol import FedSGD, learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
@@ -56,7 +58,7 @@ def test_no_attack_refuses_an_architecture(name, attack, attacked):
 
 FAMILIES = {
     "convnext": "smooth",
-    "vit, MultiheadAttention": "smooth",
+    "vit, MultiheadAttention": "transformer",
     "mobilenet v3": "residual",
     "inception": "switching",
 }
@@ -65,3 +67,28 @@ FAMILIES = {
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_family_of_an_architecture_is_that_of_its_layers(name, attacked):
     assert family_of(attacked(build(name), _batch(0, torch.float32))) == FAMILIES[name]
+
+
+ROW = {"identified": False, "identified_elsewhere": False, "angle": 1e-3, "half_angle": 1e-2}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"identified": True}, None),
+        ({"identified_elsewhere": True}, "only when moved"),
+        ({"angle": 0.1}, "did not come to its end"),
+        ({}, "another picture"),
+    ],
+)
+def test_the_page_says_why_an_original_is_not_identified(change, reason):
+    found = why_not(ROW | change)
+    assert found is None if reason is None else reason in found
+
+
+def test_a_picture_found_at_another_place_is_told_from_one_that_was_not_found():
+    pictures = torch.rand(8, *SHAPE, generator=seeded(0, "pictures"))
+    truth, crowd = pictures[0], pictures[1:]
+    moved = compare(truth, crowd, truth.roll(9, dims=2), crowd[0])
+    assert (moved["identified"], moved["identified_elsewhere"], moved["null_identified"]) == (False, True, False)
+    assert compare(truth, crowd, 0.5 + 0.9 * (truth - 0.5), crowd[0])["identified"]

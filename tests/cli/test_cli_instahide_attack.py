@@ -73,6 +73,7 @@ class Page(HTMLParser):
             self._strong = False
 
 
+@pytest.mark.slow
 def test_photographs_come_back_and_stand_beside_what_was_published(
     command: Command, inside: tuple[Path, Path], others: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_without_the_secret_nothing_is_scored_and_the_page_says_so(command: Comm
     assert "Private images" not in page.titles
 
 
+@pytest.mark.slow
 def test_public_images_of_mixup_are_named_and_taken_out(command: Command, tmp_path: Path, others: Path) -> None:
     public = pictures(60, first=100).inputs
     published, kept = challenge(tmp_path, Mixup(3, public=2), public)

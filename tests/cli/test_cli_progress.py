@@ -9,6 +9,9 @@ from cli_support import *  # noqa: F403
 from cli_support import Command, Words
 from rich.console import Console
 
+from leakgauge.attacks.adaptive import Adaptive
+from leakgauge.attacks.budget import Budget
+from leakgauge.attacks.recipes.best import Best
 from leakgauge.audit.case import Case
 from leakgauge.progress import Tick
 from leakgauge.report.progress import Forecast, Pace, case_progress, describe_tick, training_progress
@@ -129,6 +132,19 @@ def test_cases_side_by_side_share_the_time_left() -> None:
     second.tick(10.0, Tick(1, 0.25, 1.0))
     forecast.start(2, 20.0, 0)
     assert forecast.done == pytest.approx(1.25)
+
+
+def test_the_time_left_of_attacks_with_seconds_is_told_before_their_first_step_ends() -> None:
+    forecast = Forecast(["best", "exact", "best"], [60.0, None, 60.0])
+    forecast.start(0, 0.0)
+    assert forecast.left == pytest.approx(60 + 60 + 60)
+    screen = io.StringIO()
+    cases = [some_case(attack=Adaptive(Best(Budget(seconds=83.6))))]
+    with case_progress(
+        Console(file=screen, force_terminal=True, width=160, color_system=None), cases, Clock()
+    ) as watch:
+        watch(0, cases[0].title)
+    assert "1:24 left" in screen.getvalue()
 
 
 def test_the_bars_survive_a_case_without_a_single_tick() -> None:

@@ -209,13 +209,13 @@ MODELS = {
     "computes in double precision": (
         "from torch import nn\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()",
         "{}:build",
-        ("loss of the private batch cannot be computed", "Double"),
+        ("fails on the private batch", "float64", "float32", "model.float()"),
     ),
     "has diverged": (
         "from torch import nn\ndef build():\n    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
         "    nn.init.constant_(model[1].bias, float('nan'))\n    return model",
         "{}:build",
-        ("not one finite number", "weights"),
+        ("not a finite number", "weights"),
     ),
     "has nothing to train": (
         "from torch import nn\ndef build():\n    return nn.Flatten()",

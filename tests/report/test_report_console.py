@@ -89,5 +89,6 @@ def test_attacks_that_could_not_run_are_below_the_table_and_not_in_it() -> None:
 def test_verdicts_are_coloured_on_a_terminal(verdict: Verdict) -> None:
     console = Console(width=100, file=io.StringIO(), force_terminal=True, color_system="standard", legacy_windows=False)
     console.print(audit_table(audit({"none": verdict})))
-    colour = dict(zip(Verdict, ("31", "33", "35", "32", "2")))
-    assert f"{colour[verdict]}m{verdict.value}" in console.file.getvalue()  # type: ignore[attr-defined]
+    colour = dict(zip(Verdict, ("31", "31", "33", "35", "32", "2")))
+    first, *_ = verdict.value.split(",")  # a long one goes on in the next line
+    assert f"{colour[verdict]}m{first}" in console.file.getvalue()  # type: ignore[attr-defined]

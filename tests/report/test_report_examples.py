@@ -16,7 +16,7 @@ from leakgauge.audit.result import AuditResult, summarise_records
 from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import expected_guess
 from leakgauge.protocol.facts import Fact, Subject
-from leakgauge.types import Outcome
+from leakgauge.types import Certificate, Outcome
 
 PLAN = {
     "dataset": "photos",
@@ -34,8 +34,15 @@ PLAN = {
     "victims": [[0, 1]],
     "class_names": ["cat", "dog"],
 }
-HITS = {Verdict.LEAKS: 8, Verdict.LEAKS_PARTLY: 3, Verdict.INCONCLUSIVE: 0, Verdict.NO_LEAK_FOUND: 0}
+HITS = {
+    Verdict.CERTIFIED: 8,
+    Verdict.LEAKS: 8,
+    Verdict.LEAKS_PARTLY: 3,
+    Verdict.INCONCLUSIVE: 0,
+    Verdict.NO_LEAK_FOUND: 0,
+}
 """Of eight private images."""
+PROOF = Certificate(2e-7, 1e-5, "nothing else gives this update", 8)
 SURE, UNSURE = 1e-9, 0.5
 """The p-value of an example that was identified, and of one that was not."""
 
@@ -126,7 +133,12 @@ def audit_of(records: Sequence[Record], description: Mapping[str, Any] = PLAN, *
 def audit(verdicts: Mapping[str, Verdict], description: Mapping[str, Any] = PLAN) -> AuditResult:
     """An audit in which the defences come out as told."""
     cases = [
-        record(defence, HITS.get(verdict), residual=0.9 if verdict is Verdict.INCONCLUSIVE else 0.1)
+        record(
+            defence,
+            HITS.get(verdict),
+            residual=0.9 if verdict is Verdict.INCONCLUSIVE else 0.1,
+            certificate=PROOF if verdict is Verdict.CERTIFIED else None,
+        )
         for defence, verdict in verdicts.items()
     ]
     return audit_of([*cases, *map(null_of, cases)], description)

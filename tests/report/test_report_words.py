@@ -16,7 +16,7 @@ from leakgauge.report.headline import headline
 from leakgauge.report.words import humanise
 from leakgauge.types import Outcome
 
-LEAKS, PARTLY, UNSURE, CLEAN, UNKNOWN = Verdict
+CERTIFIED, LEAKS, PARTLY, UNSURE, CLEAN, UNKNOWN = Verdict
 NOISE = "clipping:max_norm=1+gaussian_noise:std=0.01"
 
 
@@ -123,8 +123,8 @@ def test_a_defence_is_said_to_have_stopped_a_leak_only_if_there_was_one_and_it_i
 ) -> None:
     bare, *defended = verdicts
     said = " ".join(headline(audit(dict(zip(("none", "pruning", "clipping"), verdicts)))))
-    assert ("What stopped it" in said) == (bare in (LEAKS, PARTLY) and CLEAN in defended)
-    assert ("gave away" in said) == any(verdict in (LEAKS, PARTLY) for verdict in verdicts)
+    assert ("What stopped it" in said) == (bare.leaks and CLEAN in defended)
+    assert ("gave away" in said) == any(verdict.leaks for verdict in verdicts)
     assert ("Inconclusive" in said) == (UNSURE in verdicts)
     assert ("so no defence is credited" in said) == (bare is UNSURE)
     assert ("not measured" in said) == (set(verdicts) == {UNKNOWN})

@@ -71,9 +71,10 @@ def grid(
     if auxiliary is None:  # an attacker who is to hold images holds none where none are given, and the ledger says so
         threat_model = replace(threat_model, auxiliary=False)
     known = {name: hide_labels(threat_model, attack) for name, attack in attacks.items()}
+    public = auxiliary.inputs if auxiliary is not None and threat_model.auxiliary else None
     servers = {
         # What a malicious server sends instead; the real case and its nulls share it.
-        name: attack.tamper(federation, space) if isinstance(attack, MaliciousAttack) else federation
+        name: attack.tamper(federation, space, public) if isinstance(attack, MaliciousAttack) else federation
         for name, attack in attacks.items()
     }
     only_control = {UNDEFENDED: NoDefence()} if control and UNDEFENDED not in defences else {}

@@ -11,18 +11,17 @@ from torch.nn.functional import one_hot
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget, with_budget
-from leakgauge.attacks.recipes import best, quasi_newton
-from leakgauge.audit.explained import Fit, compare_updates, fit, predict, same_classes
+from leakgauge.attacks.recipes import best
 from leakgauge.audit.readings import RoundReading, Seen
 from leakgauge.audit.recorded import OpenRound
 from leakgauge.data import reference_inputs
 from leakgauge.errors import LeakGaugeError
 from leakgauge.progress import Progress, silent
+from leakgauge.protocol.fit import Fit, compare_updates, fit, predict, same_classes
 from leakgauge.protocol.local_update import FedAvg, FedSGD
 from leakgauge.protocol.losses import Targets, draw_labels
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
-from leakgauge.space import ImageSpace
 from leakgauge.types import Batch, ParamTree
 
 PLAINLY_SMALL = 0.02
@@ -190,8 +189,7 @@ class ByAttack(Prober):
         return replace(held, update=replace(sent, batch_statistics=None))
 
     def _attack(self, held: UpdateObservation, steps: int) -> tuple[Fit, ParamTree | None]:
-        image = isinstance(held.space, ImageSpace)
-        attack: Attack = with_budget(best() if image else quasi_newton(tv_weight=0), Budget(steps=steps))
+        attack: Attack = with_budget(best(), Budget(steps=steps))
         found = attack(held, generator=seeded(self.seed, "attack"), progress=self.progress)
         expected = predict(held, found.inputs, found.labels)
         return Fit() if expected is None else compare_updates(expected, held.update.params), expected

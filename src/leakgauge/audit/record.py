@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.space import InputSpace, space_from_json, space_to_json
-from leakgauge.types import Outcome
+from leakgauge.types import Certificate, Outcome
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the fields below as they are written; what an older version wrote is read by `upgrade`."""
 
 
@@ -49,7 +49,8 @@ class Record:
     declared client, run on what came back, stays from what was observed, relative to it, NaN = not computed;
     ``truth_residual`` the same, run on the private examples that a recorded update is said to be of, or on a null's
     own; ``settled`` whether the loss had stopped falling, None = there is none. ``steps`` and ``cpu_seconds`` are
-    what the attack spent, ``seconds`` how long it took on the wall.
+    what the attack spent, ``seconds`` how long it took on the wall. ``certificate`` is the attack's proof that what
+    came back is what the client trained on, None = it has none.
 
     ``true_counts`` and ``restored_counts`` say how many examples each class has and was said to have, None = not known,
     and ``decoy_counts``, on a null, how many its own batch has;
@@ -92,6 +93,7 @@ class Record:
     settled: bool | None = None
     steps: int | None = None
     cpu_seconds: float = math.nan
+    certificate: Certificate | None = None
     pictures: Pictures = field(default_factory=Pictures, compare=False, repr=False)
 
     def to_json(self) -> str:
@@ -99,6 +101,7 @@ class Record:
         values = {name: value for name, value in vars(self).items() if name != "pictures"}
         values |= {"schema": SCHEMA, "outcome": self.outcome.name, "ledger": [_line(fact) for fact in self.ledger]}
         values["space"] = None if self.space is None else space_to_json(self.space)
+        values["certificate"] = None if self.certificate is None else asdict(self.certificate)
         values["scores"] = {name: [_plain(score) for score in scores] for name, scores in self.scores.items()}
         for name in ("chance", "residual", "truth_residual", "cpu_seconds"):
             values[name] = _plain(values[name])
@@ -113,6 +116,8 @@ class Record:
             raise ValueError("a record of a later version")
         values["outcome"] = Outcome[values["outcome"]]
         values["space"] = None if values.get("space") is None else space_from_json(values["space"])
+        proof = values["certificate"]
+        values["certificate"] = None if proof is None else Certificate(**proof)
         values["ledger"] = tuple(Fact(Subject[name], *rest) for name, *rest in values["ledger"])
         values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
         for name in ("chance", "residual", "truth_residual", "cpu_seconds"):
@@ -142,6 +147,8 @@ def upgrade(values: dict[str, Any]) -> dict[str, Any]:
         }
         none |= {"residual": None, "truth_residual": None, "settled": None, "steps": None, "cpu_seconds": None}
         values = none | values | {"schema": 3, "null": int(values["null"])}
+    if values["schema"] == 3:  # when no attack could certify what it found
+        values = values | {"schema": 4, "certificate": None}
     return values
 
 

@@ -25,11 +25,13 @@ from leakgauge.config import build, build_budget, build_client, build_defence, b
 from leakgauge.data import read_batch, reference_inputs
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory
-from leakgauge.protocol.learner import Mode
+from leakgauge.protocol.facts import Fact, Subject
+from leakgauge.protocol.learner import Learner, Mode
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.protocol.recording import RecordedRound, observe, read_round
+from leakgauge.protocol.recording import RecordedRound, not_shared, observe, read_round
 from leakgauge.protocol.round import Federation
+from leakgauge.protocol.state_dicts import some
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
 from leakgauge.randomness import seeded
@@ -144,7 +146,7 @@ def _default_attack(plan: RecordedPlan, recorded: RecordedRound) -> str:
     if isinstance(recorded.space, ImageSpace):
         return "quasi_newton"
     # One row is solved for; several are matched, without a prior that is made for images.
-    return "linear_layer" if _stated_size(recorded) == 1 else "quasi_newton:tv_weight=0"
+    return "linear_layer" if _stated_size(recorded) == 1 else "quasi_newton:tv_weight=0,restarts=8"
 
 
 def _score_inputs(
@@ -218,6 +220,8 @@ class OpenRound:
     recorded: RecordedRound
     observation: UpdateObservation
     plain: LocalUpdate | None
+    missing: tuple[str, ...] = ()
+    """What the model would train and the update lacks."""
 
     @classmethod
     def of(cls, recorded: RecordedRound, model: nn.Module) -> OpenRound:
@@ -228,7 +232,8 @@ class OpenRound:
             client = build_defence(recorded.defence)(algorithm)
         seen = build_normalised(model, recorded.normalise)
         loss = None if recorded.loss is None else build_loss(recorded.loss)
-        return cls(recorded, observe(recorded, seen, loss, local_update=client), algorithm)
+        held = observe(recorded, seen, loss, local_update=client)
+        return cls(recorded, held, algorithm, not_shared(recorded, seen))
 
     def for_attack(self, attack: object) -> OpenRound:
         """As the attack may see it."""
@@ -237,7 +242,7 @@ class OpenRound:
     def without_labels(self) -> OpenRound:
         """As an attack on labels sees it, which still learns how many there are."""
         known = replace(self.recorded, labels=None, num_examples=self.observation.num_examples)
-        return OpenRound(known, replace(self.observation, labels=None), self.plain)
+        return replace(self, recorded=known, observation=replace(self.observation, labels=None))
 
     @property
     def threat_model(self) -> ThreatModel:
@@ -266,11 +271,21 @@ class OpenRound:
             source=RecordedUpdate(self.observation),
             truth=None,
             distractors=None,
-            ledger=self.threat_model.ledger(
-                client, defence=self.recorded.defence or "not stated", space=self.recorded.space
-            ),
+            ledger=self._ledger(client),
             seed=seed,
         )
+
+    def _ledger(self, client: Learner) -> tuple[Fact, ...]:
+        """What the file discloses, and what of the update it lacks."""
+        ledger = self.threat_model.ledger(
+            client, defence=self.recorded.defence or "not stated", space=self.recorded.space
+        )
+        if not self.missing:
+            return ledger
+        untrained = [name for name in self.missing if name in self.observation.state.buffers]
+        rest = ", taken as not trained" if untrained else ", which stayed with the client"
+        part = f"in part: without {some(list(self.missing))}{rest}"
+        return tuple(replace(fact, detail=part) if fact.subject is Subject.UPDATE else fact for fact in ledger)
 
     def score(self, case: Case, beside: Round) -> list[Case]:
         """The case scored against the truth, its nulls, the same client on unrelated inputs, and its controls.

@@ -159,6 +159,7 @@ class Finding:
             "evidence": list(self.judgement.p),
             "reasons": [one.name.lower() for one in self.judgement.reasons],
             "power": None if self.power is None else asdict(self.power),
+            "certificates": [None if one.certificate is None else asdict(one.certificate) for one in self.records],
             "outcome": self.outcome.name.lower(),
             "reason": self.reason,
             "assumptions": [fact.to_dict() for fact in self.assumptions],

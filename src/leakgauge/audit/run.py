@@ -12,7 +12,7 @@ from torch import Tensor
 
 from leakgauge.attacks.base import SteppedAttack
 from leakgauge.audit.case import Case
-from leakgauge.audit.explained import fit, fit_truth, is_settled
+from leakgauge.audit.explained import fit_truth, is_settled
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably
 from leakgauge.audit.sources import RecordedUpdate
@@ -32,6 +32,7 @@ from leakgauge.metrics import (
     weigh_evidence,
 )
 from leakgauge.progress import Progress, silent
+from leakgauge.protocol.fit import fit
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.space import ImageSpace, InputSpace
@@ -95,6 +96,7 @@ def run_case(
         residual=fit(observation, reconstruction).residual if isinstance(observation, UpdateObservation) else math.nan,
         truth_residual=_truth_residual(case, observation),
         settled=is_settled(reconstruction),
+        certificate=reconstruction.certificate,
         true_counts=true_counts,
         restored_counts=restored_counts,
         decoy_counts=_count(None if case.decoy is None else case.decoy.labels, num_classes),
@@ -182,7 +184,7 @@ def _size(case: Case, crowd: Tensor | None) -> int:
 
 
 def _count(labels: Tensor | None, num_classes: int | None) -> tuple[int, ...] | None:
-    if labels is None or num_classes is None or (labels.ndim == 1 and labels.is_floating_point()):
+    if labels is None or num_classes is None or labels.ndim > 2 or (labels.ndim == 1 and labels.is_floating_point()):
         return None
     return tuple(class_counts(labels.detach().cpu(), num_classes).tolist())
 

@@ -17,7 +17,7 @@ from leakgauge.audit.record import Pictures, Record, upgrade
 from leakgauge.errors import InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors
 
-LAYOUT = 3
+LAYOUT = 4
 """Version of the tables below and of what their rows hold, kept as ``user_version``; 0 is the first, without a number.
 
 A store of an earlier layout is brought to this one when it is opened, one of a later layout is refused.

@@ -29,6 +29,8 @@ EXPLAINED = 0.05
 class Verdict(Enum):
     """What the evidence says, gravest first. There is no "safe": an audit bounds leakage from below."""
 
+    CERTIFIED = "leaks, certified exact"
+    """All private examples came back, and the attack proves it by the update alone, whether or not there is a truth."""
     LEAKS = "leaks"
     """At least half of the private examples can be told from strangers by what came back."""
     LEAKS_PARTLY = "leaks partly"
@@ -42,7 +44,7 @@ class Verdict(Enum):
 
     @property
     def leaks(self) -> bool:
-        return self in (Verdict.LEAKS, Verdict.LEAKS_PARTLY)
+        return self in (Verdict.CERTIFIED, Verdict.LEAKS, Verdict.LEAKS_PARTLY)
 
 
 class Reason(Enum):
@@ -154,8 +156,28 @@ def judge(
     for name, records in kept.items():
         p = tuple(next(corrected) for _ in weighed[name])
         power = _power(controls.get(name, ()), tests, len(p), undefended.get(name, ()))
-        judged[name] = (_judge_one(records, attacks[name], controls.get(name, ()), p, power, tests), power)
+        own = _judge_one(records, attacks[name], controls.get(name, ()), p, power, tests)
+        judged[name] = (_with_certificates(own, attacks[name]), power)
     return judged
+
+
+def _with_certificates(judgement: Judgement, group: Sequence[Record]) -> Judgement:
+    """The judgement, or that all leaked where each record proves it; nulls prove something of their own examples alone.
+
+    A certificate says that the update is of what came back. Where a truth is known, or said to be, that is to be the
+    truth as well: an update that gives away others does not convict these.
+    """
+    records = [one for one in group if not one.null]
+    proofs = [one.certificate for one in records if one.certificate is not None]
+    if not records or len(proofs) < len(records):
+        return judgement
+    if not any(one.evidence for one in records):  # without a truth, or without a crowd to compare with
+        foreign = any(one.truth_residual > EXPLAINED for one in records)
+        count = sum(one.examples for one in proofs)
+        return judgement if foreign else Judgement(Verdict.CERTIFIED, (True,) * count)
+    copied = [copy for one in records for copy in one.copied or (False,) * len(one.evidence)]
+    leaked = tuple(found or copy for found, copy in zip(judgement.leaked, copied, strict=True))
+    return Judgement(Verdict.CERTIFIED, leaked, judgement.p) if all(leaked) else judgement
 
 
 def _nulls(record: Record, group: Sequence[Record]) -> list[tuple[float, ...]]:

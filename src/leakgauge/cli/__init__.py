@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 import typer
 
-from leakgauge.cli import audit, bound, explain, instahide, listing, recorded, reproduce, tradeoff, train
+from leakgauge.cli import audit, bound, check, explain, instahide, listing, recorded, reproduce, tradeoff, train
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
@@ -25,6 +25,7 @@ app.command()(explain.explain)
 app.command()(train.train)
 app.command("train-generator")(train.train_generator)
 app.command()(tradeoff.tradeoff)
+app.command()(check.check)
 app.command()(bound.bound)
 app.command()(audit.report)
 app.command("list")(listing.list_)

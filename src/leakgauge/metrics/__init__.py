@@ -12,4 +12,5 @@ from leakgauge.metrics.labels import LabelCounts, LabelExistence, LabelRecall, c
 from leakgauge.metrics.lpips import LPIPSVGG, LPIPSAlex, find_weights
 from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.public_found import PublicFound
+from leakgauge.metrics.shifted_identification import ShiftedIdentification
 from leakgauge.metrics.ssim import SSIM

@@ -37,7 +37,7 @@ class LabelRecall(Metric):
     binary = True
 
     def __call__(self, comparison: Comparison) -> Tensor:
-        if comparison.restored_labels is None:
+        if comparison.restored_labels is None or comparison.true_labels.ndim > 2:  # a label for every pixel is no class
             return torch.full(comparison.true_labels.shape[:1], torch.nan, dtype=torch.float64)
         unused = Counter(_classes(comparison.restored_labels).tolist())
         scores = []
@@ -60,7 +60,7 @@ class _ShareOfClasses(Metric, ABC):
 
     def __call__(self, comparison: Comparison) -> Tensor:
         restored, num_classes = comparison.restored_labels, comparison.num_classes
-        if restored is None or num_classes is None:
+        if restored is None or num_classes is None or restored.ndim > 2:
             return torch.full((1,), torch.nan, dtype=torch.float64)
         true = class_counts(comparison.true_labels, num_classes)
         return self.right(true, class_counts(restored, num_classes)).double().mean(dim=0, keepdim=True)

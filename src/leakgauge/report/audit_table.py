@@ -40,6 +40,7 @@ DIGITS = 2
 """Of a score, as many as a narrow table has room for."""
 
 COLOURS = {
+    Verdict.CERTIFIED: "bold red",
     Verdict.LEAKS: "bold red",
     Verdict.LEAKS_PARTLY: "bold yellow",
     Verdict.INCONCLUSIVE: "bold magenta",

@@ -158,7 +158,9 @@ def strength(row: Finding) -> float | None:
 
 
 def show_strength(row: Finding) -> str:
-    """How surely they leaked: as exact copies, or by the weakest p; nothing where nothing was judged."""
+    """How surely they leaked: as exact copies, proven or seen, or by the weakest p; nothing where it was not judged."""
+    if row.verdict is Verdict.CERTIFIED:
+        return "certified"
     records = {record.round: record for record in row.records}
     if row.leaks and all(is_exact(records[number], place) for number, place in row.leaks):
         return "exact"

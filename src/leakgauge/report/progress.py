@@ -12,6 +12,7 @@ from statistics import fmean
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from leakgauge.attacks.budget import budget_of
 from leakgauge.audit.case import Case
 from leakgauge.progress import Progress as AttackProgress
 from leakgauge.progress import Tick, Watch
@@ -62,12 +63,14 @@ class Pace:
 class Forecast:
     """The time left of all cases, given by their attacks' names, since a case holds the truth and attacks hold this.
 
-    One to come takes as long as those of its attack, or else as the average attack. Cases start in their order, each in
-    a slot: what was in it before is over, what is in others runs beside it.
+    One to come takes as long as those of its attack, or else as the seconds it was given, of which ``given`` holds one
+    for each case, or else as the average attack. Cases start in their order, each in a slot: what was in it before is
+    over, what is in others runs beside it.
     """
 
-    def __init__(self, attacks: Sequence[str]) -> None:
+    def __init__(self, attacks: Sequence[str], given: Sequence[float | None] = ()) -> None:
         self.attacks = tuple(attacks)
+        self.given = tuple(given) or (None,) * len(self.attacks)
         self._took: dict[str, list[float]] = {}
         self._running: dict[int, tuple[int, Pace]] = {}
         self._started = 0
@@ -94,14 +97,20 @@ class Forecast:
         for index, pace in self._running.values():
             if pace.total is not None:
                 expected.setdefault(self.attacks[index], pace.total)
-        if not expected or all(pace.left is None for _, pace in self._running.values()):
+        known = [*expected.values(), *(one for one in self.given if one is not None)]
+        if not known or not self._running:
             return None
-        average = fmean(expected.values())
-        work = sum(
-            expected.get(self.attacks[index], average) if pace.left is None else pace.left
-            for index, pace in self._running.values()
-        )
-        work += sum(expected.get(name, average) for name in self.attacks[self._started :])
+        average = fmean(expected.values() or known)
+
+        def whole(index: int) -> float:
+            own = expected.get(self.attacks[index], self.given[index])
+            return average if own is None else own
+
+        running = self._running.values()
+        if all(pace.left is None and self.given[index] is None for index, pace in running):
+            return None
+        work = sum(whole(index) if pace.left is None else pace.left for index, pace in running)
+        work += sum(whole(index) for index in range(self._started, len(self.attacks)))
         return work / len(self._running)
 
 
@@ -123,15 +132,23 @@ def case_progress(
     console: Console, cases: Sequence[Case], clock: Callable[[], float] = time.monotonic
 ) -> AbstractContextManager[Watch]:
     """A bar over all cases and one for each that is under way, each with its time left."""
-    return work_progress(console, [case.attack_name for case in cases], clock)
+    budgets = [budget_of(case.attack) for case in cases]
+    given = [None if budget is None else budget.seconds for budget in budgets]
+    return work_progress(console, [case.attack_name for case in cases], clock, given)
 
 
 @contextmanager
 def work_progress(
-    console: Console, kinds: Sequence[str], clock: Callable[[], float] = time.monotonic
+    console: Console,
+    kinds: Sequence[str],
+    clock: Callable[[], float] = time.monotonic,
+    given: Sequence[float | None] = (),
 ) -> Iterator[Watch]:
-    """A bar over all pieces of work, of which those of a kind take equally long, and one for each under way."""
-    forecast = Forecast(kinds)
+    """A bar over all pieces of work, of which those of a kind take equally long, and one for each under way.
+
+    Of pieces with ``given`` seconds the time left is known before their first step ends.
+    """
+    forecast = Forecast(kinds, given)
     with progress_bar(console, TextColumn("{task.fields[left]}", style="cyan")) as bar:
         everything = bar.add_task("attacking", total=float(len(kinds)), left="", detail="")
         bars = {0: bar.add_task("this attack", total=1.0, left="", detail="")}
@@ -141,7 +158,9 @@ def work_progress(
             if slot not in bars:
                 bars[slot] = bar.add_task("beside it", total=1.0, left="", detail="")
             bar.update(everything, completed=forecast.done, detail=f"{index + 1} of {len(kinds)}: {title}")
-            bar.update(bars[slot], completed=0.0, left="", detail="")
+            bar.update(bars[slot], completed=0.0, left=time_left(forecast.given[index]), detail="")
+            if (left := forecast.left) is not None:
+                bar.update(everything, left=time_left(left))
 
             def tick(tick: Tick) -> None:
                 pace.tick(clock(), tick)

@@ -8,7 +8,7 @@ from functools import partial
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import best, tuned_ci_net
-from leakgauge.attacks.recipes.best import Family
+from leakgauge.attacks.recipes.families import Family
 from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.contest import Contest

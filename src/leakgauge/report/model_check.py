@@ -1,0 +1,131 @@
+"""The check of a model as it is shown: sentences and tables of at most 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from leakgauge.attacks.budget import BUDGETS
+from leakgauge.report.progress import time_left
+from leakgauge.risk import ModelCheck
+from leakgauge.risk.trials import Applicability, PartKind
+
+_INDENT = (0, 0, 0, 2)
+_ROUTES: Mapping[str, str] = {
+    "Tangent": "sweeps through the network, exact, without a graph",
+    "FrozenDifference": "sweeps with every switch held, checked against exact ones",
+    "DoubleBackward": "autograd, differentiated twice, exact",
+    "FiniteDifference": "differences, so what is not found is inconclusive",
+}
+
+
+def show_check(found: ModelCheck, steps: int) -> Iterator[RenderableType]:
+    """What can be attacked, at what cost, what applies, layer by layer what the rank rule says, and what ends it."""
+    frozen = f", {found.frozen:,} frozen" if found.frozen else ""
+    yield f"[bold]{escape(found.model)}[/]: {found.parameters:,} trained parameters{frozen}; {found.inputs}."
+    for sentence in summary(found, steps):
+        yield escape(sentence)
+    for title, parts in (("Attacks", found.attacks), ("Defences", found.defences)):
+        yield f"\n[bold]{title}[/]"
+        yield from _applying(parts)
+    yield "\n[bold]What each layer gives away[/]"
+    yield from _layers(found)
+    if found.changes:
+        yield "\n[bold]What would end it, by the rank rule[/]"
+        yield from (Padding(escape(change), _INDENT) for change in found.changes)
+
+
+def summary(found: ModelCheck, steps: int) -> tuple[str, ...]:
+    """In sentences, the gravest first."""
+    said = []
+    size = f"an update of {found.batch_size} example{'s' if found.batch_size > 1 else ''}"
+    if found.closed:
+        said.append(f"Exact, in closed form: {', '.join(found.closed)} on {size}.")
+    elif found.closed_alone:
+        said.append(f"Exact, in closed form, were it an update of one example: {', '.join(found.closed_alone)}.")
+    if found.exposed:
+        layers = f"{len(found.exposed)} layer{'s' if len(found.exposed) > 1 else ''}"
+        said.append(
+            f"By the rank rule the gradient of {layers} spans whole examples of {size}; up to {found.largest_batch} "
+            "examples some layer's does."
+        )
+    elif found.unread is None:
+        limit = f"; up to {found.largest_batch} it would" if found.largest_batch else ""
+        parts = sum(layer.spans(found.batch_size) for layer in found.layers)
+        some = f", that of {parts} layer{'s' if parts > 1 else ''} a part of them" if parts else ""
+        said.append(f"By the rank rule no layer's gradient spans whole examples of {size}{some}{limit}.")
+    return (*said, _matching(found, steps))
+
+
+def _matching(found: ModelCheck, steps: int) -> str:
+    cost = found.cost
+    if cost is None:
+        return f"Gradient matching has no way: {found.refusal}"
+    budgets = ", ".join(f"{name} {cost.steps_in(one.seconds or 0):,}" for name, one in BUDGETS.items())
+    measured = "" if cost.computed == found.batch_size else f", in proportion from {cost.computed}"
+    why = f" ({cost.why.rstrip('.')})" if cost.why else ""
+    return (
+        f"Gradient matching by {cost.route}, {_ROUTES.get(cost.route, 'a route of its own')}{why}: "
+        f"{_seconds(cost.seconds)} CPU a step, {cost.training_steps:.1f} training steps of "
+        f"{_seconds(cost.training_step)}{measured}. {steps:,} steps take about "
+        f"{time_left(steps * cost.seconds).removesuffix(' left')}; budgets in steps: {budgets}."
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1 else f"{1e3 * value:.3g} ms"
+
+
+def _applying(parts: tuple[Applicability, ...]) -> Iterator[RenderableType]:
+    """The names of those that apply, kind by kind; of the others each reason with those it holds for."""
+    table = _table()
+    for kind in PartKind:
+        names = [one.name for one in parts if one.kind is kind and one.applies]
+        if names:
+            table.add_row(kind.value if kind is not PartKind.DEFENCE else "apply", ", ".join(names))
+    reasons: dict[str, list[str]] = {}
+    for one in parts:
+        if one.applies is not True:
+            reasons.setdefault(("not tried: " if one.applies is None else "no: ") + one.why, []).append(one.name)
+    for reason, names in reasons.items():
+        table.add_row("", f"{', '.join(names)}: [dim]{escape(reason)}[/]")
+    yield Padding(table, _INDENT)
+
+
+def _table(**options: Any) -> Table:
+    table = Table(box=None, show_header=bool(options), padding=(0, 2, 0, 0), pad_edge=False, **options)
+    if not options:
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+    return table
+
+
+def _layers(found: ModelCheck) -> Iterator[RenderableType]:
+    if found.unread is not None:
+        yield Padding(escape(f"Not told: {found.unread}"), _INDENT)
+        return
+    table = _table(header_style="dim")
+    table.add_column("layer", overflow="fold")
+    for title in ("positions x batch", "below", "up to batch", "gives away"):
+        table.add_column(title, justify="left" if title == "gives away" else "right")
+    some = [layer for layer in found.layers if layer.largest_batch]
+    for layer in some:
+        now = layer.spans(found.batch_size)
+        table.add_row(
+            escape(layer.name),
+            f"{layer.positions} x {found.batch_size}",
+            str(min(layer.outputs, layer.inputs)),
+            str(layer.largest_batch),
+            ("whole examples" if layer.whole else "a part") if now else "nothing",
+        )
+    if some:
+        yield Padding(table, _INDENT)
+    rest = len(found.layers) - len(some)
+    if rest:
+        others = "other " if some else ""
+        yield Padding(f"{rest} {others}layers have too many positions for their width, at any batch size.", _INDENT)
