@@ -1,12 +1,13 @@
 # make demo   audit the embedded example and write report/index.html
-# make test   run the whole test suite
+# make test   run the test suite, but for what is slow
+# make test-slow  run what is slow: at length, or at published scales
 # make demo-check  run the demo and compare every score with what it printed before
 # make check  lint, types and the import contract
 VENV ?= .venv
 PYTHON ?= python3
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: demo demo-check test check speed clean
+.PHONY: demo demo-check test test-slow check speed clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/leakgauge audit --out report
@@ -16,7 +17,10 @@ demo-check: $(VENV)/.installed
 
 # One thread per worker: two workers with two threads each wait for one another.
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist worksteal -m "not slow"
+
+test-slow: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist worksteal -m slow tests
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

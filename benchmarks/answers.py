@@ -114,7 +114,22 @@ def paper_of(name: str) -> str:
 
 
 def answers(results: Results) -> list[Answer]:
-    own = (_quality, _tradeoff, _bounds, _calibration, _clients, _speed, _memory, _labels, _encryption)
+    own = (
+        _quality,
+        _tradeoff,
+        _bounds,
+        _calibration,
+        _architectures,
+        _clients,
+        _servers,
+        _speed,
+        _architecture_costs,
+        _memory,
+        _labels,
+        _encryption,
+        _exact,
+        _span,
+    )
     return [
         *(make(results) for make in own[:4]),
         *(one.answer(results) for one in QUESTIONS),
@@ -306,6 +321,29 @@ def _speed(results: Results) -> Answer:
     return Answer("What does a step of an attack cost?", said, ("speed.json",))
 
 
+def _architecture_costs(results: Results) -> Answer:
+    name = "architectures-speed.json"
+    rows, limits = results[name]["rows"], results[name]["limits"]
+    titles = list(rows[0]["in_training_steps"])
+    lines = [
+        [row["architecture"], f"{row['training_step_ms']:.1f}"]
+        + ["{:.2f} ({:.2f} to {:.2f})".format(*row["in_training_steps"][title]) for title in titles]
+        for row in rows
+    ]
+    said = [
+        f"One step in training steps of the same model and batch, median and quartiles; {_count(len(rows), 'row')}."
+    ]
+    for kind, own in limits.items():
+        for route, most in own.items():
+            found = [row["in_training_steps"][route][0] for row in rows if row["kind"] == kind]
+            held = sum(cost <= most for cost in found)
+            said.append(f"{kind.capitalize()}, {route}: at most {most:.1f} on {held} of {len(found)}.")
+    columns = ["architecture", "training step, ms", *titles]
+    return Answer(
+        "What does it cost on models as users write them?", f"{' '.join(said)}\n\n{table(columns, lines)}", (name,)
+    )
+
+
 def _memory(results: Results) -> Answer:
     rows = results["generators.json"]["rows"]
     sizes = sorted({row["batch_size"] for row in rows})
@@ -338,19 +376,88 @@ def _labels(results: Results) -> Answer:
     return Answer("How long does it take to restore labels?", said, ("labels.json",))
 
 
+def _architectures(results: Results) -> Answer:
+    result = results["gallery.json"]
+    names = list(dict.fromkeys(row["architecture"] for row in result["rows"]))
+    lines, some, every = [], 0, 0
+    for name in names:
+        rows = [row for row in result["rows"] if row["architecture"] == name]
+        hits = sum(row["identified"] for row in rows)
+        some, every = some + (hits > 0), every + (hits == len(rows))
+        lines.append(
+            [
+                name,
+                rows[0]["family"],
+                f"{hits} of {len(rows)}",
+                *(", ".join(f"{row[key]:.1f}" for row in rows) for key in ("psnr", "null")),
+                "; ".join(dict.fromkeys(row["why_not"] for row in rows if row["why_not"])) or "–",
+            ]
+        )
+    accused = sum(row["null_identified"] for row in result["rows"])
+    said = (
+        f"{_count(len(names), 'architecture')}, one image and {result['cpu_seconds']:g} CPU seconds each, undefended "
+        f"and untrained: on {some} an original is identified among {1 + result['crowd']}, on {every} every "
+        f"one; {accused} of {len(result['rows'])} nulls are.\n\n"
+        f"{table(['architecture', 'family', 'identified', 'PSNR', 'null', 'why not'], lines)}"
+    )
+    return Answer("Which architectures give an image away in seconds?", said, ("gallery.json",))
+
+
+def _span(results: Results) -> Answer:
+    rows = results["span.json"]["rows"]
+    exact = sum(row["median"] > 45 for row in rows)
+    lines = [
+        [
+            row["cell"],
+            f"{row['cpu_seconds']:g}",
+            str(row["images"]),
+            number(row["median"]),
+            f"{row['above_30']} of {row['images']}",
+            number(row["null"]),
+        ]
+        for row in rows
+    ]
+    columns = ["untrained network", "CPU seconds", "images", "median PSNR", "above 30 dB", "null"]
+    said = (
+        f"{len(rows)} networks, batches and defences, `best` with nothing but a budget: in {exact} of them the median "
+        "is above 45 dB, which is the image itself. Few images each where few are given; see [span.md](span.md)."
+        f"\n\n{table(columns, lines)}"
+    )
+    return Answer("What does the span of a gradient give away?", said, ("span.json",))
+
+
 def _clients(results: Results) -> Answer:
     result = results["clients.json"]
     rows = result["rows"]
     plain = next(row["psnr"] for row in rows if row["client"] == "one gradient")
-    near = sum(row["psnr"] >= plain - 3 for row in rows)
-    lines = [[row["client"], f"`{row['local_update']}`", number(row["psnr"])] for row in rows]
-    nulls = "" if any(row["null"] is not None for row in rows) else " Nulls were not measured."
+    near = sum(row["psnr"] >= row["sgd"] - 3 for row in rows)
+    lines = [
+        [row["client"], f"`{row['local_update']}`", *(number(row[column]) for column in ("psnr", "sgd", "null"))]
+        for row in rows
+    ]
     said = (
-        f"{len(rows)} ways to train, the same attack and images: one plain gradient gives {number(plain)} dB, and "
-        f"{near} of them give that or at most 3 dB less."
-        f"{nulls}\n\n{table(['client', 'in words', 'PSNR'], lines)}"
+        f"{len(rows)} ways to train, the same attack, images and {result['steps']} steps: one plain gradient gives "
+        f"{number(plain)} dB, and {near} of them give at most 3 dB less than plain SGD, of one step or, beside "
+        "clients of several, of four."
+        f"\n\n{table(['client', 'in words', 'PSNR', 'plain SGD', 'null'], lines)}"
     )
     return Answer("What does it change how a client trains?", said, ("clients.json",))
+
+
+def _servers(results: Results) -> Answer:
+    rows = results["servers.json"]["rows"]
+    columns = ("images", "clients", "exact", "expected", "identified", "null")
+    lines = [[row["server"], *("–" if row[key] is None else number(row[key]) for key in columns)] for row in rows]
+    most = max(rows, key=lambda row: (row["exact"] / row["images"], row["images"]))
+    near = [row for row in rows if row["expected"] is not None]
+    kept = sum(row["exact"] >= 0.8 * row["expected"] for row in near)
+    most_exact = f"{most['server']}: {number(most['exact'])} of {most['images']}, expected {number(most['expected'])}"
+    said = (
+        f"Images of one update, on average; exact is above 40 dB. The most by {most_exact}. {kept} of {len(near)} "
+        f"servers that say what they expect got four fifths of it or more.\n\n{table(['server', *columns], lines)}"
+    )
+    asked = "What does a server that cheats read, and what does secure aggregation leave?"
+    return Answer(asked, said, ("servers.json",))
 
 
 def _calibration(results: Results) -> Answer:
@@ -369,6 +476,19 @@ def _encryption(results: Results) -> Answer:
     lines = [[row["what"], str(row["images"]), number(row["seconds"])] for row in rows]
     said = f"{len(rows)} rows.\n\n{table(['what', 'images', 'seconds'], lines)}"
     return Answer("How long does it take to encrypt with InstaHide?", said, ("encryption.json",))
+
+
+def _exact(results: Results) -> Answer:
+    rows = results["exact.json"]["rows"]
+    certified, false = (sum(row[key] for row in rows) for key in ("certified", "false"))
+    keys = ("batch", "width", "change", "updates", "recovered", "certified", "false")
+    keys += ("least_db", "null_db", "cpu_seconds")
+    lines = [[row["kind"], *("–" if row[key] is None else str(row[key]) for key in keys)] for row in rows]
+    said = (
+        f"{sum(row['updates'] for row in rows)} updates, {certified} certificates, {false} of them false.\n\n"
+        f"{table(['kind', *(key.replace('_', ' ') for key in keys)], lines)}"
+    )
+    return Answer("What comes back exactly, without a search, and is it ever certified wrongly?", said, ("exact.json",))
 
 
 def page(results: Results) -> tuple[str, dict[str, str]]:

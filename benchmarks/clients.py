@@ -5,8 +5,9 @@
     python benchmarks/clients.py --clients fedsgd --steps 50
 
 The same photographs, model and attack for all; only the client differs. PSNR in dB, the mean over the images, each
-against what the client trained on; ``null`` is the same of an unrelated update. Budgets are steps, so that a busy
-machine changes nothing. Rows that the file holds are kept; the others are added.
+against what the client trained on; ``null`` is the same of an unrelated update, ``sgd`` what the same attack gets of
+plain SGD, of one step or of four. Budgets are steps, so that a busy machine changes nothing. Rows that the file
+holds are kept; the others are added.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from leakgauge.catalogue import MODELS
 from leakgauge.config import build, build_attack, build_client, build_dataset, build_loss
 from leakgauge.data import Dataset
 from leakgauge.files import finite, write_text
+from leakgauge.fingerprint import code_fingerprint
 from leakgauge.metrics import PSNR, align
 from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state
 from leakgauge.protocol.round import disclose
@@ -60,6 +62,11 @@ CLIENTS: dict[str, str] = {
     "loss summed": "fedsgd",
 }
 """By the name a row has; the words are those of ``--local-update``."""
+
+SEVERAL_STEPS = frozenset(
+    name for name, words in CLIENTS.items() if words.startswith(SEVERAL) and name != "accumulated"
+) | {"Adam, two steps", "Adam, four steps"}
+"""Beside SGD of four steps; all others beside that of one."""
 
 LOSSES = {"labels smoothed": "cross_entropy:label_smoothing=0.1", "loss summed": "cross_entropy:reduction=sum"}
 
@@ -123,11 +130,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _result(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    found = {row["client"]: row["psnr"] for row in rows}
+    beside = {name: "SGD, four steps" if name in SEVERAL_STEPS else "SGD, one step" for name in CLIENTS}
+    rows = [row | {"sgd": found.get(beside[row["client"]])} for row in rows]
     settings = {key: value for key, value in vars(options).items() if key not in ("out", "clients")}
     return {
         "title": f"Clients: PSNR in dB of {options.batch_size} images, {options.model}, {options.steps} steps",
         "command": f"python benchmarks/clients.py --steps {options.steps}{' --no-null' if options.no_null else ''}",
         "version": VERSION,
+        "code": code_fingerprint(),
+        "seed": 0,
         "python": platform.python_version(),
         "torch": torch.__version__,
         **settings,

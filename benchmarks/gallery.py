@@ -1,40 +1,41 @@
-"""Attacks on many small architectures: one image by the best attack in 20 CPU seconds, and what a step costs on each.
+"""Attacks on many small architectures: one image by the best attack in 20 CPU seconds.
 
-    python benchmarks/gallery.py --data FOLDER              # attack and time every architecture, go on where it stopped
+    python benchmarks/gallery.py --data FOLDER              # attack every architecture, go on where it stopped
     python benchmarks/gallery.py --data FOLDER --only vit   # those whose name has this
-    python benchmarks/gallery.py --show                     # the table of what was measured
 
-Undefended and untrained, labels known to nobody. Each attack has its null beside it: the same attack on the update of
-an unrelated image, scored against the same original. ``identified`` is whether the original is nearer to what came back
-than 99 others of the same data set. Costs are those of ``speed.py``: CPU time over that of a training step of the
-same model and eight images, medians over interleaved rounds; ``double backward, everything`` is ``backward()`` through
-``create_graph``, as published code has it. Recipes were tuned on other images, those below 100.
+Undefended and untrained, labels known to nobody. Each attack has its null beside it: what came back from the update of
+the other original, scored against this one. ``identified`` is whether the original is nearer to what came back than 99
+others of the same data set; ``identified_elsewhere`` the same after the best circular shift of what came back, which
+shows a picture that was found at another place. ``angle`` is how far the update of what came back is from the observed
+one, tensor by tensor, ``half_angle`` that of the original at half resolution: where the former is smaller and yet the
+wrong picture, the update leaves open which it was; where it is larger, the search had not come to its end. Recipes were
+tuned on other images, those below 100. What a step costs on each: ``architectures_speed.py``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import math
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn import functional
 
 from architectures import ARCHITECTURES, build
-from leakgauge.attacks.matching import Cosine, DoubleBackward, FrozenDifference, Tangent
-from leakgauge.attacks.matching.problem import MatchingProblem
-from leakgauge.attacks.recipes.best import best, family_of
+from leakgauge.attacks.labels.best import BestLabels
+from leakgauge.attacks.matching import CosineByTensor
+from leakgauge.attacks.matching.priors.images import register
+from leakgauge.attacks.recipes.best import best
+from leakgauge.attacks.recipes.families import family_of
 from leakgauge.data.cifar import Cifar10
 from leakgauge.files import write_text
-from leakgauge.protocol import THREAT_MODELS, Federation, FedSGD, learner_and_state, simulate_round
+from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state, simulate_round
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
@@ -42,21 +43,9 @@ from leakgauge.version import VERSION
 
 RESULTS = Path(__file__).parent / "results" / "gallery.json"
 SECONDS = 20.0
-VICTIMS, NULLS, CROWD = (200, 210), (300, 310), range(400, 499)
-ROUNDS = 9
-COSTED = 8
-"""Images in the batch whose step is timed."""
+VICTIMS, CROWD = (1200, 1210), range(1400, 1499)
 
-
-@dataclass(frozen=True)
-class Pictures:
-    """Originals, unrelated ones, and the crowd each original is picked out of."""
-
-    images: Tensor
-    labels: Tensor
-
-    def batch(self, index: int) -> Batch:
-        return Batch(self.images[index : index + 1], self.labels[index : index + 1])
+Row = dict[str, Any]
 
 
 def observe(name: str, batch: Batch) -> UpdateObservation:
@@ -70,114 +59,120 @@ def observe(name: str, batch: Batch) -> UpdateObservation:
     )
 
 
-def attack(name: str, pictures: Pictures, seconds: float) -> dict[str, Any]:
-    """Each original by its own update, and by that of an unrelated image."""
-    found: dict[str, Any] = {"seconds": seconds}
-    crowd = torch.stack([pictures.images[index] for index in CROWD])
-    rows = []
-    for victim, unrelated in zip(VICTIMS, NULLS):
-        truth, row = pictures.images[victim], {"image": victim}
-        for kind, index in (("attack", victim), ("null", unrelated)):
-            seen = observe(name, pictures.batch(index))
-            if kind == "attack":
-                found["family"] = family_of(seen)
-            started = time.process_time()
-            result = best(seconds=seconds)(seen, generator=seeded(victim, "gallery"))
-            row[f"{kind}_cpu_seconds"] = round(time.process_time() - started, 1)
-            assert result.inputs is not None
-            back = result.inputs[0]
-            own = float((back - truth).square().mean())
-            row[f"{kind}_psnr"] = round(-10 * torch.tensor(own).log10().item(), 2)
-            row[f"{kind}_identified"] = own < float((crowd - back).square().mean(dim=(1, 2, 3)).min())
-            if kind == "attack":
-                found["route"], row["steps"] = result.facts["route"], int(result.facts["steps"])
-                found["why"] = result.facts.get("why this route", "")
-                row["loss"] = float(result.facts["loss"])
-        rows.append(row)
-    return {**found, "rows": rows}
+def attack(name: str, pictures: Batch, seconds: float) -> list[Row]:
+    """Each original by its own update, and by that of the other."""
+    crowd = pictures.inputs[CROWD.start : CROWD.stop]
+    rows, returned = [], {}
+    for victim in VICTIMS:
+        truth = pictures[victim : victim + 1]
+        seen = observe(name, truth)
+        started = time.process_time()
+        result = best(seconds=seconds)(seen, generator=seeded(victim, "gallery"))
+        assert result.inputs is not None
+        returned[victim] = result.inputs[0]
+        rows.append(
+            {
+                "architecture": name,
+                "family": family_of(seen),
+                "answered_by": str(result.facts.get("answered by", "gradient matching")),
+                "image": victim,
+                "cpu_seconds": round(time.process_time() - started, 1),
+                "steps": int(result.facts.get("steps", 0)),
+                "angle": angle(seen, returned[victim]),
+                "half_angle": angle(seen, halved(truth.inputs[0])),
+            }
+        )
+    for row, other in zip(rows, reversed(VICTIMS)):
+        own = row["image"]
+        row |= compare(pictures.inputs[own], crowd, returned[own], returned[other])
+        row["why_not"] = why_not(row)
+    return rows
 
 
-def cost(name: str, pictures: Pictures) -> dict[str, Any]:
-    """Of one evaluation of the matching loss with its derivative, in training steps."""
-    batch = Batch(pictures.images[:COSTED], pictures.labels[:COSTED])
-    start = pictures.images[COSTED : 2 * COSTED]
-    module = build(name)
-    learner, state = learner_and_state(module)
-    observed = {key: tensor.detach() for key, tensor in learner.gradient(state, batch).items()}
-    problem = MatchingProblem(learner, state, FedSGD(), observed, Cosine(), batch.labels)
-    graph = DoubleBackward().resolve(problem, start)
-    steps: dict[str, Callable[[], object]] = {"training step": partial(_train, module, start, batch.labels)}
-    composed = graph.linearise(problem, start)
-    steps["double backward, everything"] = partial(_everything, composed.learner, state, observed, start, batch.labels)  # type: ignore[attr-defined]
-    routes = {"double backward": graph, "exact": Tangent(), "frozen": FrozenDifference()}
-    for title, route in routes.items():
-        steps[title] = partial(route.matcher(problem, start), start, batch.labels)
-    for run in steps.values():
-        run()
-    times: dict[str, list[float]] = {title: [] for title in steps}
-    for _ in range(ROUNDS):
-        for title, run in steps.items():
-            started = time.process_time()
-            run()
-            times[title].append(time.process_time() - started)
-    base = times["training step"]
+def compare(truth: Tensor, crowd: Tensor, back: Tensor, unrelated: Tensor) -> Row:
+    """How near what came back is to the original, where it is and where it fits best, and how near the null is."""
+    shifted = register(back, truth)
     return {
-        "parameters": sum(tensor.numel() for tensor in state.params.values()),
-        "training_step_ms": round(1e3 * statistics.median(base), 3),
-        **{title: round(statistics.median(a / b for a, b in zip(own, base)), 2) for title, own in times.items()},
+        "psnr": _decibels(back, truth),
+        "null": _decibels(unrelated, truth),
+        "identified": _identified(back, truth, crowd),
+        "null_identified": _identified(unrelated, truth, crowd),
+        "identified_elsewhere": _identified(shifted, truth, crowd),
     }
 
 
-def _train(module: torch.nn.Module, images: Tensor, labels: Tensor) -> None:
-    module.zero_grad(set_to_none=True)
-    cross_entropy(module(images), labels).backward()
+def why_not(row: Row) -> str | None:
+    """The reason that the numbers of a row give for an original that is not identified."""
+    if row["identified"]:
+        return None
+    if row["identified_elsewhere"]:
+        return "nearer to the original than to others only when moved to where it fits best"
+    if row["angle"] > row["half_angle"]:
+        return "the search did not come to its end"
+    return "another picture explains the update better than the original at half resolution"
 
 
-def _everything(learner: Any, state: Any, observed: Any, images: Tensor, labels: Tensor) -> None:
-    leaf = images.clone().requires_grad_()
-    leaves = {key: tensor.clone().requires_grad_() for key, tensor in state.params.items()}
-    loss = learner.objective(leaves, state.buffers, Batch(leaf, labels))
-    gradients = torch.autograd.grad(loss, list(leaves.values()), create_graph=True)
-    Cosine()(dict(zip(leaves, gradients)), observed).backward()
+def angle(seen: UpdateObservation, image: Tensor) -> float:
+    """Between the update of an image and the observed one, under the label the attacker restores."""
+    label = BestLabels()(seen, generator=seeded(0)).labels
+    assert label is not None
+    gradient = seen.learner.gradient(seen.state, Batch(image[None], label))
+    own = {key: tensor.detach() for key, tensor in gradient.items()}
+    return float(CosineByTensor()(own, seen.update.params))
 
 
-def main() -> None:
+def halved(image: Tensor) -> Tensor:
+    small = functional.interpolate(image[None], scale_factor=0.5, mode="area")
+    return functional.interpolate(small, size=image.shape[-2:], mode="bilinear")[0]
+
+
+def _decibels(back: Tensor, truth: Tensor) -> float:
+    return round(-10 * math.log10(max(float((back - truth).square().mean()), 1e-12)), 2)
+
+
+def _identified(back: Tensor, truth: Tensor, crowd: Tensor) -> bool:
+    own = float((back - truth).square().mean())
+    return own < float((crowd - back).square().mean(dim=(1, 2, 3)).min())
+
+
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder CIFAR-10 lies in")
+    parser.add_argument("--data", type=Path, required=True, help="the folder CIFAR-10 lies in")
     parser.add_argument("--only", nargs="+", default=[""], help="architectures whose name has one of these")
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
-    parser.add_argument("--costs", action="store_true", help="what a step costs, and no attack")
-    parser.add_argument("--show", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     torch.set_num_threads(1)
-    kept: dict[str, Any] = json.loads(RESULTS.read_text())["architectures"] if RESULTS.exists() else {}
-    if not options.show:
-        test = Cifar10()(options.data).test
-        pictures = Pictures(test.inputs[:500], test.labels[:500])
-        for name in ARCHITECTURES:
-            done = "cost" if options.costs else "rows"
-            if not any(part in name for part in options.only) or (done in kept.get(name, {}) and not options.again):
-                continue
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            found = {} if options.costs else attack(name, pictures, options.seconds)
-            kept[name] = {**kept.get(name, {}), **found, "cost": cost(name, pictures)}
-            header = {"command": "python benchmarks/gallery.py", "version": VERSION, "torch": str(torch.__version__)}
-            write_text(RESULTS, json.dumps({**header, "architectures": kept}, indent=1) + "\n")
-    show(kept)
+    pictures = Cifar10()(options.data).test[: CROWD.stop]
+    for name in ARCHITECTURES:
+        done = {row["architecture"] for row in _kept(options.out)}
+        if not any(part in name for part in options.only) or (name in done and not options.again):
+            continue
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        found = attack(name, pictures, options.seconds)
+        # Read again: another process may have measured other architectures meanwhile.
+        write(options.out, [row for row in _kept(options.out) if row["architecture"] != name] + found, options.seconds)
 
 
-def show(kept: dict[str, Any]) -> None:
-    print(f"{'architecture':34} {'route':18} {'identified':>10} {'PSNR':>12} {'null':>12}", end=" ")
-    print(f"{'exact':>6} {'frozen':>6} {'graph':>6} {'all':>6}")
-    for name, found in kept.items():
-        rows, costs = found.get("rows", []), found["cost"]
-        hits = f"{sum(row['attack_identified'] for row in rows)} of {len(rows)}" if rows else "not tried"
-        psnr, null = (" ".join(f"{row[f'{kind}_psnr']:.1f}" for row in rows) for kind in ("attack", "null"))
-        print(
-            f"{name:34} {found.get('route', ''):18} {hits:>10} {psnr:>12} {null:>12} {costs['exact']:6} "
-            f"{costs['frozen']:6} {costs['double backward']:6} {costs['double backward, everything']:6}"
-        )
+def write(file: Path, rows: list[Row], seconds: float) -> None:
+    order = list(ARCHITECTURES)
+    result = {
+        "title": f"Architectures: one CIFAR-10 image in {seconds:g} CPU seconds, PSNR in dB",
+        "command": "python benchmarks/gallery.py --data FOLDER",
+        "version": VERSION,
+        "torch": str(torch.__version__),
+        "attack": "best",
+        "cpu_seconds": seconds,
+        "seed": "the index of the image",
+        "crowd": len(CROWD),
+        "rows": sorted(rows, key=lambda row: (order.index(row["architecture"]), row["image"])),
+    }
+    write_text(file, json.dumps(result, indent=1) + "\n")
+
+
+def _kept(file: Path) -> list[Row]:
+    return json.loads(file.read_text())["rows"] if file.exists() else []
 
 
 if __name__ == "__main__":

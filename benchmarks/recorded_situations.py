@@ -389,7 +389,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("some tensors not cloned", half_cloned, refused="clone()"),
     Situation("diverged", diverged, refused="NaN or infinite"),
     Situation("another architecture", other_architecture, refused="has shape"),
-    Situation("update of the last layer only", last_layer_only, refused="lacks 'conv1.weight'"),
+    Situation("update of the last layer only", last_layer_only),
     Situation("first layer frozen", frozen_backbone),
     Situation("names of DataParallel", prefixed),
     Situation("rate ten times too high", gradient_as_weights(10), "0.1 times as long", leaks=True),

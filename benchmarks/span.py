@@ -1,0 +1,195 @@
+"""What the span of a gradient gives away: `best` with nothing but a budget, network by network and batch by batch.
+
+    python benchmarks/span.py --data-root DIR                                  # a table of all cells
+    python benchmarks/span.py --data-root DIR --out FILE --victims 20          # the rows, kept
+    python benchmarks/span.py --data-root DIR --out FILE --cells "ResNet-18"   # some of them
+
+Untrained networks in eval mode, CIFAR-10 test images from --first on, CPU seconds, one thread. A victim is a
+batch of images: the PSNR of each, and the null, what came back scored against the next victim's images. Victims that
+the file holds are kept and the others are added, so that a run may be stopped at any time; a row sums up a cell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leakgauge.catalogue import MODELS
+from leakgauge.config import build as build_part
+from leakgauge.config import build_client, build_dataset
+from leakgauge.data import Dataset
+from leakgauge.defences import Clipping, GaussianNoise, NoDefence, Pruning, Soteria
+from leakgauge.files import write_text
+from leakgauge.fingerprint import answering_code
+from leakgauge.metrics import PSNR, align
+from leakgauge.models import build
+from leakgauge.protocol import THREAT_MODELS, Federation, UpdateObservation, learner_and_state, simulate_round
+from leakgauge.protocol.local_update import LocalUpdate
+from leakgauge.randomness import seeded
+from leakgauge.types import Batch, Reconstruction
+from leakgauge.version import VERSION
+
+SEED = 0
+KAIMING = "initialisation=kaiming"
+Defence = Callable[[LocalUpdate], LocalUpdate]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One network, batch size, client and defence, with the CPU seconds that an attack on it gets."""
+
+    model: str
+    seconds: float
+    batch_size: int = 1
+    client: str = "fedsgd"
+    threat_model: str = "informed"
+    noise: float | None = None
+    """Of Gaussian noise, as a share of the root mean square of the gradient."""
+    defence: Defence = NoDefence()
+
+
+CELLS: dict[str, Cell] = {
+    "ResNet20-4": Cell("resnet20_4", 30),
+    "ResNet-18": Cell("resnet:depth=18", 30),
+    "ConvNet-64": Cell("convnet", 60),
+    "ResNet-18, batch 2": Cell("resnet:depth=18", 150, 2),
+    "ResNet-18, batch 4": Cell("resnet:depth=18", 300, 4),
+    "ResNet-18, batch 8": Cell("resnet:depth=18", 900, 8),
+    "ResNet-18, batch 16": Cell("resnet:depth=18", 3600, 16),
+    "ResNet-18, Kaiming": Cell(f"resnet:depth=18,{KAIMING}", 100),
+    "ResNet20-4, Kaiming": Cell(f"resnet:depth=20,{KAIMING}", 240),
+    "ResNet20-4, labels restored": Cell("resnet20_4", 30, threat_model="honest_but_curious"),
+    "ResNet20-4, clipped": Cell("resnet20_4", 30, defence=Clipping(0.1)),
+    "ResNet20-4, float16": Cell("resnet20_4", 30, client="fedsgd+transport:dtype=float16"),
+    "ResNet20-4, noise 0.1 %": Cell("resnet20_4", 30, noise=1e-3),
+    "ResNet20-4, noise 1 %": Cell("resnet20_4", 30, noise=1e-2),
+    "ResNet20-4, noise 10 %": Cell("resnet20_4", 30, noise=1e-1),
+    "ResNet20-4, half pruned": Cell("resnet20_4", 30, defence=Pruning(0.5)),
+    "ResNet20-4, Soteria": Cell("resnet20_4", 30, defence=Soteria()),
+    "ResNet20-4, four local steps": Cell("resnet20_4", 30, client="fedavg:epochs=4,batch_size=1,learning_rate=0.001"),
+    "ResNet-20, width 32": Cell("resnet:depth=20,base_width=32", 30),
+}
+
+
+def observe(cell: Cell, dataset: Dataset, victim: Batch) -> UpdateObservation:
+    module = build(build_part(MODELS, cell.model, kind="model"), dataset.space.shape, dataset.num_classes, seed=SEED)
+    learner, state = learner_and_state(module.eval())
+    federation = Federation(learner, state, build_client(cell.client))
+    defence = cell.defence
+    if cell.noise is not None:
+        gradient = torch.cat([one.flatten() for one in learner.gradient(state, victim).values()])
+        defence = GaussianNoise(cell.noise * float(gradient.square().mean().sqrt()))
+    return simulate_round(
+        federation,
+        victim,
+        threat_model=THREAT_MODELS[cell.threat_model],
+        defence=defence,
+        generator=seeded(SEED, "client"),
+    )
+
+
+def measure(name: str, dataset: Dataset, first: int, number: int) -> dict[str, Any]:
+    """One victim of a cell: what came back, beside it and beside the next victim."""
+    from leakgauge.attacks.recipes import best
+
+    cell = CELLS[name]
+    places = [range(first + at * cell.batch_size, first + (at + 1) * cell.batch_size) for at in (number, number + 1)]
+    victim, stranger = (dataset.test[torch.tensor(place)] for place in places)
+    seen = observe(cell, dataset, victim)
+    started = time.process_time()
+    found = best(seconds=cell.seconds)(seen, generator=seeded(SEED, "attack", number))
+    return {
+        "cell": name,
+        "victim": number,
+        "images": list(places[0]),
+        "psnr": _psnr(found, victim),
+        "null": _psnr(found, stranger),
+        "cpu_seconds": round(time.process_time() - started, 1),
+        "outcome": found.outcome.name,
+        "facts": {key: found.facts[key] for key in ("answered by", "residual", "steps") if key in found.facts},
+    }
+
+
+def _psnr(found: Reconstruction, truth: Batch) -> list[float]:
+    scores: Tensor = PSNR()(align(found, truth))
+    return [round(float(one), 2) for one in scores.flatten()]
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each cell that has rows."""
+    lines = []
+    for name, cell in CELLS.items():
+        own = [row for row in rows if row["cell"] == name]
+        if own:
+            found, nulls = ([score for row in own for score in row[key]] for key in ("psnr", "null"))
+            lines.append(
+                {
+                    "cell": name,
+                    "batch_size": cell.batch_size,
+                    "cpu_seconds": cell.seconds,
+                    "victims": len(own),
+                    "images": len(found),
+                    "median": round(statistics.median(found), 1),
+                    "least": min(found),
+                    "above_30": sum(score > 30 for score in found),
+                    "null": round(statistics.median(nulls), 1),
+                    "greatest_null": max(nulls),
+                }
+            )
+    return lines
+
+
+def result(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    order = list(CELLS)
+    victims = sorted(rows, key=lambda row: (order.index(row["cell"]), row["victim"]))
+    return {
+        "title": "Span matching within `best`: PSNR in dB",
+        "command": f"python benchmarks/span.py --victims {options.victims} --first {options.first} --data-root DIR",
+        "version": VERSION,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "seed": SEED,
+        "data": "CIFAR-10 test images",
+        "rows": summary(victims),
+        "victims": victims,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", nargs="+", default=list(CELLS), choices=list(CELLS))
+    parser.add_argument("--victims", type=int, default=20)
+    parser.add_argument("--first", type=int, default=1000)
+    parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    dataset, rows = build_dataset(options.dataset, options.data_root), list[dict[str, Any]]()
+    if options.out is not None and options.out.is_file():
+        rows = json.loads(options.out.read_text(encoding="utf-8"))["victims"]
+    code = answering_code()
+    for number in range(options.victims):  # one victim of every cell before the second of any
+        for name in options.cells:
+            if any((row["cell"], row["victim"]) == (name, number) for row in rows):
+                continue
+            row = {**measure(name, dataset, options.first, number), "code": code}
+            rows.append(row)
+            print(f"{name:32} {row['psnr']} dB, null {row['null']}, {row['cpu_seconds']} s", flush=True)
+            if options.out is not None:
+                text = json.dumps(result(rows, options), indent=1, allow_nan=False)
+                write_text(options.out, text + "\n")
+
+
+if __name__ == "__main__":
+    main()
