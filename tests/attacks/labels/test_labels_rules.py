@@ -322,7 +322,7 @@ def test_the_uniform_baseline_is_its_formula(seed, count, local_update, attacked
 @pytest.mark.parametrize(
     ("estimate", "one_by_one", "together"),
     [
-        ([1.4, 1.4, 0.2], [0, 1], [0, 0, 1]),  # too few
+        ([1.45, 1.35, 0.2], [0, 1], [0, 0, 1]),  # too few
         ([0.9, 0.7, 1.4], [0, 1, 2], [0, 1, 2]),
         ([1.6, 1.7, -0.3], [0, 0, 1, 1], [0, 1, 1]),  # too many
         ([7.0, -4.0, 0.0], [], [0, 0, 0]),  # more than there are examples is no count
