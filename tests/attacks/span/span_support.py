@@ -21,8 +21,8 @@ def wide(classes: int = 5) -> nn.Module:
     )  # fmt: skip
 
 
-def photographs(*places: int) -> Batch:
-    test = Photos(size=SIDE)().test
+def photographs(*places: int, side: int = SIDE) -> Batch:
+    test = Photos(size=side)().test
     return Batch(test.inputs[list(places)], test.labels[list(places)] % 5)
 
 

@@ -15,10 +15,12 @@ from leakgauge.attacks.base import Answered, Attack, SteppedAttack, Stepper
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.engine.layers import Affine, Convolution
+from leakgauge.attacks.matching.objectives import Cosine
+from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.relay import RelaySearch
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.recipes.chain import CHECKPOINT, ChainSearch
-from leakgauge.attacks.recipes.families import Family, family_of, matching_recipe
+from leakgauge.attacks.recipes.families import Family, family_of, hides_places, matching_recipe
 from leakgauge.attacks.recipes.local_steps import follow_local_steps
 from leakgauge.attacks.span.layer_spans import AffineLayer
 from leakgauge.attacks.span.matching import SpanMatching
@@ -74,7 +76,7 @@ class Best(SteppedAttack, OwnBudget):
             return Answered(exact)
         try:
             # A generator of its own, so that gradient matching starts where it would have without the attempt.
-            span = self.span(count).begin(observations, generator=_copy(generator))
+            span = self.span(observations[0], count).begin(observations, generator=_copy(generator))
         except LeakGaugeError:
             return self.matching(observations, self.budget, recipe, generator=generator)
         if not _worthwhile(span.problems[0]):
@@ -101,9 +103,11 @@ class Best(SteppedAttack, OwnBudget):
         search.notes["recipe"] = repr(recipe)  # the record's own repr says only that the best was asked for
         return search
 
-    def span(self, num_examples: int) -> SpanMatching:
-        """A race of starts for one image; of several, one start that has time."""
+    def span(self, observation: UpdateObservation, num_examples: int) -> SpanMatching:
+        """A race of starts for one image; of several, or with a guide where it sees places, one that has time."""
         attack = SpanMatching(budget=self.budget)
+        if isinstance(observation.space, ImageSpace) and not hides_places(observation):
+            return replace(attack, starts=1, guide=Cosine(), parametrisation=Pixels(spread=0.1))
         return attack if num_examples == 1 else replace(attack, starts=1)
 
     def _closed_form(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,9 +11,11 @@ from torch import Generator, Tensor
 
 from leakgauge import params as tree
 from leakgauge.attacks.base import Snapshot, Stepper
+from leakgauge.attacks.matching.objectives import Objective
 from leakgauge.attacks.matching.parametrisations import Coordinates
 from leakgauge.attacks.matching.priors import Prior
 from leakgauge.attacks.matching.search import read_state, same_layout, write_state
+from leakgauge.attacks.span.guide import Guide
 from leakgauge.attacks.span.layer_spans import LayerSpan
 from leakgauge.attacks.span.loss import SpanLoss
 from leakgauge.clocks import Seconds
@@ -42,6 +45,15 @@ class SpanProblem:
     observation: UpdateObservation
     labels: Tensor
     spans: tuple[LayerSpan, ...]
+    objective: Objective | None = None
+    """Of gradient matching, where it is to guide."""
+
+    @cached_property
+    def guide(self) -> Guide | None:
+        """Made when it is first asked for, since it takes a while."""
+        if self.objective is None:
+            return None
+        return Guide.of(self.observation, self.labels, self.objective, self.coordinates)
 
     @property
     def num_examples(self) -> int:
@@ -68,6 +80,12 @@ class SpanProblem:
         gradient = torch.autograd.grad(moved, leaf)[0]
         return terms.value + penalty.detach(), terms.residuals, gradient
 
+    def guided(self, variables: Tensor, gradient: Tensor) -> Tensor:
+        """A gradient with that of the guide beside it, each brought to unit length."""
+        if self.guide is None:
+            return gradient
+        return _unit(gradient) + _unit(self.guide.gradient(variables))
+
 
 @dataclass(frozen=True)
 class Decay:
@@ -91,6 +109,10 @@ class Decay:
         """The same decay, over when half as much again has been spent as until now."""
         until = min(self.until, 1.5 * spent)
         return Decay(spent, until, self.at(spent))
+
+
+def _unit(vector: Tensor) -> Tensor:
+    return vector / vector.norm().clamp_min(torch.finfo(vector.dtype).tiny)
 
 
 class SpanSearch(Stepper):
@@ -155,11 +177,16 @@ class SpanSearch(Stepper):
         values, gradient = candidate.new_full((len(candidate),), float("inf")), torch.zeros_like(candidate)
         for row in self.live.nonzero().flatten().tolist():
             problem = self.problems[row // self.attack.starts]
-            value, residuals, gradient[row] = problem.evaluate(candidate[row])
+            value, residuals, slope = problem.evaluate(candidate[row])
+            gradient[row] = problem.guided(candidate[row], slope) if self._is_guided else slope
             values[row] = value
             if value < self.lowest[row]:
                 self.lowest[row], self.best[row], self.residuals[row] = value, candidate[row], residuals
         return values, gradient
+
+    @property
+    def _is_guided(self) -> bool:
+        return not self.hurried and self.spent < self.attack.guided
 
     # What happens when
 
