@@ -64,6 +64,7 @@ from leakgauge.attacks.recipes import (
     span_matching,
     stepwise,
     surrogate,
+    tab_leak,
 )
 from leakgauge.data import BreastCancer, Cifar10, Cifar100, Csv, Diabetes, Digits, ImageFolder, Mnist, Npz, Photos
 from leakgauge.defences import (
@@ -116,6 +117,7 @@ ATTACKS: Shelf = {
     "adaptive": adaptive,
     "quasi_newton": quasi_newton,
     "quasi_newton_smooth": quasi_newton_smooth,
+    "tab_leak": tab_leak,
     "inverting_gradients": inverting_gradients,
     "inverting_gradients_l2": inverting_gradients_l2,
     "inverting_gradients_no_tv": inverting_gradients_no_tv,

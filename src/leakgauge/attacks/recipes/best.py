@@ -10,7 +10,7 @@ from operator import gt
 import torch
 from torch import Generator
 
-from leakgauge.attacks.analytic import PatchEmbedding
+from leakgauge.attacks.analytic import FullyConnected, LinearBatches, PatchEmbedding
 from leakgauge.attacks.base import Answered, Attack, SteppedAttack, Stepper
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.attack import GradientMatching
@@ -36,8 +36,8 @@ AMPLE = 4.0
 SHALLOW = 8
 """Up to so many layers quasi-Newton steps invert a smooth model, and nothing else is tried."""
 
-CLOSED_FORMS: tuple[Attack, ...] = (PatchEmbedding(),)
-"""Exact attacks that take no time, in the order in which they are tried; one answers if it certifies itself."""
+CLOSED_FORMS: tuple[Attack, ...] = (PatchEmbedding(), FullyConnected(), LinearBatches())
+"""Exact attacks that take little time, in the order in which they are tried; one answers if it certifies itself."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
-"""What the optimiser moves, and how it becomes a batch of images."""
+"""What the optimiser moves, and how it becomes a batch of inputs."""
 
+from leakgauge.attacks.matching.parametrisations.columns import ColumnLogits, Columns
 from leakgauge.attacks.matching.parametrisations.pixels import (
     Box,
     Coordinates,
