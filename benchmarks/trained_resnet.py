@@ -4,8 +4,8 @@
 
 Victims of trained networks want weights that were trained, not started. SGD with Nesterov momentum, one cycle of the
 rate [Smith & Topin, 2018], mirrored and displaced images, all training images that the folder holds. ``FOLDER`` gets
-the weights after each of the given epochs, as .safetensors that `--state` reads, and ``training.json`` with their accuracy
-on the test images. Stopped, the same command begins again.
+the weights after each of the given epochs, as .safetensors that `--state` reads, and ``training.json`` with their
+accuracy on the test images. Stopped, the same command begins again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def train_epochs(
             loss.backward()
             optimiser.step()
             schedule.step()
-            losses.append(float(loss))
+            losses.append(float(loss.detach()))
         mean = sum(losses) / len(losses)
         print(f"epoch {epoch}: loss {mean:.3f}, {time.process_time() - started:.0f} CPU s", flush=True)
         if epoch in keep:

@@ -12,6 +12,7 @@ from cli_support import *  # noqa: F403
 from cli_support import Command, Words
 
 from leakgauge.audit import plan
+from leakgauge.cli import main
 from leakgauge.files import write_tensors
 
 
@@ -272,3 +273,10 @@ def test_a_damaged_npz_is_refused(refuses: Callable[..., None], tmp_path: Path) 
 def test_a_message_stays_one_line_whatever_the_name(command: Command, tmp_path: Path) -> None:
     command("audit", tmp_path / "two\nlines.toml").refused("two lines.toml")
     command("audit", "--dataset", "[red]x").refused("'[red]x'")
+
+
+@pytest.mark.parametrize("command", ["audit", "train", "check", "invert"])
+def test_no_help_turns_a_colon_and_a_word_into_a_picture(command, capfd):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert all(ord(letter) < 0x1F000 for letter in capfd.readouterr().out)

@@ -18,7 +18,8 @@ from leakgauge.version import VERSION
 
 def check(
     model: Annotated[
-        str, typer.Argument(help="package.module:factory, with arguments ...:factory:depth=20, or a catalogue model.")
+        str,
+        typer.Argument(help="package.module:factory, then :depth=20 for arguments, or a catalogue model."),
     ],
     shape: Annotated[
         str, typer.Option("--input", help="Of one input: 3,224,224 for images, 30 for rows of values.")

@@ -21,11 +21,11 @@ ClockOption = Annotated[
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", help="A catalogue model, or package.module:factory, with arguments ...:factory:depth=20."),
+    typer.Option("--model", help="A catalogue model, or package.module:factory, then :depth=20 for arguments."),
 ]
 OwnModelOption = Annotated[
     str,
-    typer.Option("--model", help="package.module:factory of the updates' model, with arguments ...:factory:depth=20."),
+    typer.Option("--model", help="package.module:factory of the updates' model, then :depth=20 for arguments."),
 ]
 LossOption = Annotated[
     str | None,

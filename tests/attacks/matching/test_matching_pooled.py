@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from leakgauge.attacks.matching import GradientMatching
-from leakgauge.attacks.matching.parametrisations import ColumnLogits, Columns
+from leakgauge.attacks.matching.parametrisations import ColumnLogits
 from leakgauge.attacks.matching.pooled import PooledRows, pair_with_first, pool
 from leakgauge.attacks.recipes import tab_leak
 from leakgauge.defences import GaussianNoise, NoDefence
