@@ -8,14 +8,14 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from leakgauge.attacks.base import Snapshot
 from leakgauge.audit.record import Pictures, Record, upgrade
 from leakgauge.errors import InvalidFile
-from leakgauge.files import read_tensors, writable_folder, write_tensors
+from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
 
 LAYOUT = 4
 """Version of the tables below and of what their rows hold, kept as ``user_version``; 0 is the first, without a number.
@@ -29,6 +29,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, description TEXT NOT NULL, keys TEXT NOT NULL, "
     "started TEXT DEFAULT CURRENT_TIMESTAMP)",
 )
+
+_LOCK, _NEWS = "driver.sqlite", "progress.json"
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that is writing."""
@@ -55,6 +57,18 @@ class Store(ABC):
     def drop_snapshot(self, key: str) -> None:
         del key
 
+    def driven(self) -> AbstractContextManager[None]:
+        """While it is entered, this process is the one that runs cases into the store; another one is refused."""
+        return nullcontext()
+
+    def of_workers(self) -> Store:
+        """What other processes of this machine keep snapshots in."""
+        return MemoryStore()
+
+    def tell(self, news: Mapping[str, Any]) -> None:
+        """Let whoever asks know how far the run is."""
+        del news
+
 
 class MemoryStore(Store):
     """Keeps records as long as the process lives, and no snapshots, which would die with it."""
@@ -70,7 +84,8 @@ class MemoryStore(Store):
 
 
 class FolderStore(Store):
-    """A folder with ``audit.sqlite`` and ``tensors/<key>.safetensors``; several processes may write to it.
+    """A folder with ``audit.sqlite`` and ``tensors/<key>.safetensors``; several processes may write to it, and
+    one of them run cases into it.
 
     While an attack is under way, ``snapshots/<key>.safetensors`` holds how far it has come.
     """
@@ -147,6 +162,46 @@ class FolderStore(Store):
             connection.execute(
                 "INSERT OR REPLACE INTO records (key, body) VALUES (?, ?)", (record.key, record.to_json())
             )
+
+    @contextmanager
+    def driven(self) -> Iterator[None]:
+        """By a transaction in a database of its own: sqlite ends it with the process, however that ends."""
+        with closing(sqlite3.connect(self.folder / _LOCK, timeout=0, isolation_level=None)) as lock:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                who = self.news()
+                at = f" (process {who.get('process')} on {who.get('machine')})" if who else ""
+                raise InvalidFile(
+                    f"Another run{at} is writing to {self.folder}; wait for it, see `leakgauge status {self.folder}`, "
+                    "or choose another --out folder."
+                ) from error
+            yield
+
+    def is_driven(self) -> bool:
+        """Whether a process is running cases into this folder."""
+        if not (self.folder / _LOCK).is_file():
+            return False
+        with closing(sqlite3.connect(self.folder / _LOCK, timeout=0, isolation_level=None)) as lock:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError:
+                return True
+        return False
+
+    def of_workers(self) -> Store:
+        return self
+
+    def tell(self, news: Mapping[str, Any]) -> None:
+        with suppress(InvalidFile):  # a full disk shall not end a run that could still finish
+            write_text(self.folder / _NEWS, json.dumps(news, allow_nan=False))
+
+    def news(self) -> dict[str, Any]:
+        """What the last run told last; empty where there is none."""
+        with suppress(OSError, ValueError):
+            told = json.loads((self.folder / _NEWS).read_text("utf-8"))
+            return told if isinstance(told, dict) else {}
+        return {}
 
     def keep_snapshot(self, key: str, snapshot: Snapshot) -> None:
         writable_folder(self._snapshots)
