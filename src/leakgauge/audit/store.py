@@ -7,15 +7,16 @@ import os
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from leakgauge.attacks.base import Snapshot
 from leakgauge.audit.record import Pictures, Record, upgrade
 from leakgauge.errors import InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.types import Outcome
 
 LAYOUT = 4
 """Version of the tables below and of what their rows hold, kept as ``user_version``; 0 is the first, without a number.
@@ -34,6 +35,14 @@ _LOCK, _NEWS = "driver.sqlite", "progress.json"
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that is writing."""
+
+
+class RecordCount(NamedTuple):
+    """How many records there are, how many of them say that their case failed, and the seconds that all took."""
+
+    done: int
+    failed: int
+    seconds: float
 
 
 class Store(ABC):
@@ -146,12 +155,36 @@ class FolderStore(Store):
             return None
         path = self._tensors / f"{key}.safetensors"
         tensors = read_tensors(path)[0] if path.exists() else {}
+        return self._parsed(key, row[0], Pictures(**tensors))
+
+    def _parsed(self, key: str, body: str, pictures: Pictures) -> Record:
         try:
-            return Record.from_json(row[0], Pictures(**tensors))
+            return Record.from_json(body, pictures)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidFile(
                 f"The result {key} in {self.folder} is damaged or from another version; choose another --out folder."
             ) from error
+
+    def records(self, keys: Iterable[str] | None = None) -> Iterator[Record]:
+        """Those of the keys that are there, or all, without their pictures; one after another, in one reading."""
+        query = "SELECT key, body FROM records"
+        with self._connection() as connection:
+            if keys is None:
+                for key, body in connection.execute(query):
+                    yield self._parsed(key, body, Pictures())
+                return
+            for key in keys:
+                row = connection.execute(f"{query} WHERE key = ?", (key,)).fetchone()
+                if row is not None:
+                    yield self._parsed(row[0], row[1], Pictures())
+
+    def count(self, keys: Collection[str]) -> RecordCount:
+        """How many of the keys are there, how many of these failed, and the seconds of the others."""
+        query = "SELECT key, json_extract(body, '$.outcome'), json_extract(body, '$.seconds') FROM records"
+        with self._connection() as connection:
+            found = [(outcome, taken) for key, outcome, taken in connection.execute(query) if key in keys]
+        failures = sum(outcome == Outcome.FAILED.name for outcome, _ in found)
+        return RecordCount(len(found), failures, sum(float(taken or 0.0) for _, taken in found))
 
     def put(self, record: Record) -> None:
         tensors = {name: tensor for name, tensor in vars(record.pictures).items() if tensor is not None}

@@ -8,7 +8,20 @@ from collections.abc import Sequence
 import click
 import typer
 
-from leakgauge.cli import audit, bound, check, explain, instahide, listing, recorded, reproduce, tradeoff, train
+from leakgauge.cli import (
+    audit,
+    bound,
+    check,
+    explain,
+    instahide,
+    listing,
+    record,
+    recorded,
+    reproduce,
+    sweep,
+    tradeoff,
+    train,
+)
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
@@ -19,12 +32,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(audit.audit)
+app.command()(record.record)
 app.command()(recorded.invert)
 app.command()(recorded.labels)
 app.command()(explain.explain)
 app.command()(train.train)
 app.command("train-generator")(train.train_generator)
 app.command()(tradeoff.tradeoff)
+app.command()(sweep.sweep)
+app.command()(sweep.status)
+app.command()(sweep.results)
+app.command()(sweep.compare)
 app.command()(check.check)
 app.command()(bound.bound)
 app.command()(audit.report)

@@ -138,13 +138,9 @@ class RayCrew(Crew):
         self._held: dict[int, Any] = {}
 
     def hire(self, slot: int, need: float) -> Worker:
-        actor = self._ray.remote(CaseActor).options(
-            num_cpus=self._threads,
-            memory=int(need),
-            max_restarts=0,
-            concurrency_groups={"work": 1, "ask": 1},
-        )
-        handle = actor.remote(self._threads)
+        # One group to work and one to be asked meanwhile how far the work is.
+        kind = self._ray.remote(concurrency_groups={"work": 1, "ask": 1})(CaseActor)
+        handle = kind.options(num_cpus=self._threads, memory=int(need), max_restarts=0).remote(self._threads)
         return _Actor(slot, handle=handle, answer=handle.started.remote())
 
     def begin(self, worker: Worker, task: Task) -> None:
