@@ -49,7 +49,7 @@ PLAN = AuditPlan(
     rounds=6,
     nulls=6,
     distractors=3,
-    attacks=("geiping2020",),
+    attacks=("inverting_gradients",),
     defences=("none", "clipping:max_norm=1"),
     steps=60,
 )

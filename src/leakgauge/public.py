@@ -20,7 +20,7 @@ from leakgauge.protocol import (
     simulate_round,
 )
 from leakgauge.protocol.recording import RecordedRound, observe, read_round, write_round
-from leakgauge.risk import ModelCheck, check
+from leakgauge.risk import ModelCheck, VettedModel, check, vet
 from leakgauge.space import Categorical, Continuous, ImageSpace, InputSpace, TableSpace
 from leakgauge.types import Batch, ModelState, Outcome, Reconstruction, Update
 
@@ -50,6 +50,7 @@ __all__ = [
     "Update",
     "UpdateObservation",
     "Verdict",
+    "VettedModel",
     "audit",
     "best",
     "check",
@@ -59,5 +60,6 @@ __all__ = [
     "observe",
     "read_round",
     "simulate_round",
+    "vet",
     "write_round",
 ]

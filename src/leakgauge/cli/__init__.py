@@ -21,6 +21,7 @@ from leakgauge.cli import (
     sweep,
     tradeoff,
     train,
+    vet,
 )
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
@@ -44,6 +45,7 @@ app.command()(sweep.status)
 app.command()(sweep.results)
 app.command()(sweep.compare)
 app.command()(check.check)
+app.command()(vet.vet)
 app.command()(bound.bound)
 app.command()(audit.report)
 app.command("list")(listing.list_)
