@@ -32,7 +32,7 @@ from leakgauge.audit.executors import Executor, InProcess, RayCluster, cores
 from leakgauge.audit.executors.base import Pack
 from leakgauge.audit.executors.memory import MemoryLimit
 from leakgauge.audit.executors.processes import ProcessCrew
-from leakgauge.audit.executors.sharing import Sharing
+from leakgauge.audit.executors.sharing import SharedWork
 from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.audit.record import Pictures
 from leakgauge.audit.store import FolderStore, MemoryStore
@@ -99,7 +99,7 @@ def pooled(cases: Sequence[Case], prepared: PreparedAudit, jobs: int, watch: Wat
     import pickle
 
     store = MemoryStore()
-    sharing = Sharing(ProcessCrew(store, 30.0), jobs, store, watch, MemoryLimit())
+    sharing = SharedWork(ProcessCrew(store, 30.0), jobs, store, watch, MemoryLimit())
     content = pickle.dumps((tuple(cases), dict(prepared.metrics)))
     return sharing.run([(Pack(cases, prepared.metrics), content)])
 

@@ -31,7 +31,7 @@ _TABLES = (
     "started TEXT DEFAULT CURRENT_TIMESTAMP)",
 )
 
-_LOCK, _NEWS = "driver.sqlite", "progress.json"
+_LOCK, _NEWS = "driver.sqlite", "driver.news"
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that is writing."""
@@ -209,7 +209,10 @@ class FolderStore(Store):
                     f"Another run{at} is writing to {self.folder}; wait for it, see `leakgauge status {self.folder}`, "
                     "or choose another --out folder."
                 ) from error
-            yield
+            try:
+                yield
+            finally:
+                (self.folder / _NEWS).unlink(missing_ok=True)
 
     def is_driven(self) -> bool:
         """Whether a process is running cases into this folder."""

@@ -1,6 +1,6 @@
 """Many audits from one grid: planned, tried, run, watched from elsewhere, listed and compared."""
 
-from leakgauge.sweep.compare import Difference, compare_stores
+from leakgauge.sweep.compare import PairedDifference, compare_stores
 from leakgauge.sweep.dry_run import Forecasts, dry_run
 from leakgauge.sweep.grid import SweepGrid, read_grid
 from leakgauge.sweep.results import result_rows

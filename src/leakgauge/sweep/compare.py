@@ -23,7 +23,7 @@ from leakgauge.sweep.results import CellResult, read_cells
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairedDifference:
     """One metric of one defence under one attack: the mean of the second minus the first over the examples that both
     measured, its paired 95 % interval, and the p-value, corrected over all rows by Holm.
 
@@ -54,7 +54,7 @@ class Difference:
 
 def compare_stores(
     first: FolderStore, second: FolderStore, metrics: Sequence[str] = ("identification", "psnr")
-) -> list[Difference]:
+) -> list[PairedDifference]:
     """All rows that both folders hold; folders without one in common, or of other private examples, are refused."""
     for name in metrics:
         describe_metric(name)
@@ -74,7 +74,7 @@ def _place(cell: CellResult) -> str:
     return json.dumps(cell.place, sort_keys=True)
 
 
-def _compare_cells(old: CellResult, new: CellResult, metrics: Sequence[str]) -> Iterator[Difference]:
+def _compare_cells(old: CellResult, new: CellResult, metrics: Sequence[str]) -> Iterator[PairedDifference]:
     assert old.result is not None
     assert new.result is not None
     if old.description.get("victims") != new.description.get("victims"):
@@ -90,7 +90,7 @@ def _compare_cells(old: CellResult, new: CellResult, metrics: Sequence[str]) -> 
             yield _verdicts(old.place, row, other)
 
 
-def _difference(place: Mapping[str, Any], old: Finding, new: Finding, metric: Metric) -> Difference:
+def _difference(place: Mapping[str, Any], old: Finding, new: Finding, metric: Metric) -> PairedDifference:
     pairs = [
         (one, two)
         for first, second in zip(_by_round(old, metric), _by_round(new, metric))
@@ -103,7 +103,7 @@ def _difference(place: Mapping[str, Any], old: Finding, new: Finding, metric: Me
     old_mean, new_mean = (float(one.mean()) if len(pairs) else math.nan for one in (before, after))
     p = _p(change, metric)
     name, count = metric.name, len(pairs)
-    return Difference(place, old.defence, old.attack, name, count, old_mean, new_mean, low, high, p, worse=False)
+    return PairedDifference(place, old.defence, old.attack, name, count, old_mean, new_mean, low, high, p, worse=False)
 
 
 def _by_round(row: Finding, metric: Metric) -> list[tuple[float, ...]]:
@@ -123,19 +123,19 @@ def _p(change: torch.Tensor, metric: Metric) -> float:
     return float(stats.ttest_1samp(change.numpy(), 0.0).pvalue)
 
 
-def _verdicts(place: Mapping[str, Any], old: Finding, new: Finding) -> Difference:
+def _verdicts(place: Mapping[str, Any], old: Finding, new: Finding) -> PairedDifference:
     worse = new.verdict.leaks and not old.verdict.leaks
     words = f"{old.verdict.value} -> {new.verdict.value}"
     if old.verdict is Verdict.NO_LEAK_FOUND and new.verdict is Verdict.INCONCLUSIVE:
         words += ", which is no longer known not to leak"
-    return Difference(
+    return PairedDifference(
         place, old.defence, old.attack, None, 0, old.leaked, new.leaked, math.nan, math.nan, math.nan, worse, words
     )
 
 
-def _judged(one: Difference, p: float) -> Difference:
+def _judged(one: PairedDifference, p: float) -> PairedDifference:
     if one.metric is None:
         return one
     leakier = describe_metric(one.metric).leakage(one.after) > describe_metric(one.metric).leakage(one.before)
     worse = p <= SIGNIFICANT and leakier
-    return Difference(**{**vars(one), "p": p, "worse": worse})
+    return PairedDifference(**{**vars(one), "p": p, "worse": worse})

@@ -14,7 +14,7 @@ from leakgauge.audit.run import run_safely
 from leakgauge.errors import LeakGaugeError
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.randomness import seeded
-from leakgauge.sweep.grid import Cell, SweepGrid
+from leakgauge.sweep.grid import SweepCell, SweepGrid
 from leakgauge.threads import suitable_threads
 from leakgauge.types import Outcome
 
@@ -138,7 +138,7 @@ def _whole(budget: Budget | None, step: float, otherwise: float) -> float:
     return min([*limits, *([] if budget.seconds is None else [max(budget.seconds, budget.least * step)])])
 
 
-def _trainings(cells: Sequence[Cell]) -> int:
+def _trainings(cells: Sequence[SweepCell]) -> int:
     """How many different models are trained first."""
     plans = [cell.plan() for cell in cells]
     return len(

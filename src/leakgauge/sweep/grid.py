@@ -30,7 +30,7 @@ _WITHIN = ("defences", "attacks")
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One audit of the grid: its place on each axis, and its plan."""
 
     place: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Cell:
     def name(self) -> str:
         """Its place in words.
 
-        >>> Cell({"model": "mlp", "seed": 1}, {}).name
+        >>> SweepCell({"model": "mlp", "seed": 1}, {}).name
         'model=mlp, seed=1'
         """
         return ", ".join(f"{axis}={value}" for axis, value in self.place.items()) or "the one cell"
@@ -61,12 +61,12 @@ class SweepGrid:
     fixed: Mapping[str, Any]
     without: tuple[Mapping[str, Any], ...] = ()
 
-    def cells(self) -> Iterator[Cell]:
+    def cells(self) -> Iterator[SweepCell]:
         for values in product(*self.axes.values()):
             place = dict(zip(self.axes, values, strict=True))
             whole = {**self.fixed, **place}
             if not any(all(whole.get(key) == value for key, value in one.items()) for one in self.without):
-                yield Cell(place, whole)
+                yield SweepCell(place, whole)
 
     def words(self) -> dict[str, Any]:
         """What a file needs to say to make the same grid."""

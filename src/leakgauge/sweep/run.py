@@ -17,7 +17,7 @@ from leakgauge.errors import LeakGaugeError
 from leakgauge.files import writable_folder, write_tensors
 from leakgauge.fingerprint import digest, training_code
 from leakgauge.progress import Progress, silent
-from leakgauge.sweep.grid import Cell, SweepGrid
+from leakgauge.sweep.grid import SweepCell, SweepGrid
 from leakgauge.training import victim_model
 from leakgauge.training.models import default_steps
 from leakgauge.types import Outcome
@@ -64,7 +64,7 @@ def run_sweep(
         progress = replace(progress, **changes)
         told(progress)
 
-    def begin(cell: Cell, description: dict[str, Any], keys: list[str]) -> None:
+    def begin(cell: SweepCell, description: dict[str, Any], keys: list[str]) -> None:
         described = description | {"sweep": {"place": dict(cell.place), "cells": len(cells), "grid": grid.words()}}
         if known.get(json.dumps(described, sort_keys=True)) != keys:
             store.begin_run(described, keys)

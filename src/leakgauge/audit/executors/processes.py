@@ -22,7 +22,7 @@ from leakgauge.audit.case import Case
 from leakgauge.audit.executors.base import Executor, Pack, shifted
 from leakgauge.audit.executors.in_process import InProcess
 from leakgauge.audit.executors.memory import MemoryLimit, peak
-from leakgauge.audit.executors.sharing import Crew, Done, Lost, Sharing, Started, Task, Word, Worker
+from leakgauge.audit.executors.sharing import Crew, Done, Lost, SharedWork, Started, Task, Word, Worker
 from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics, run_safely
 from leakgauge.audit.store import Store
@@ -76,7 +76,7 @@ class Processes(Executor):
             told = shifted(watch, done)
             if sent:
                 crew = ProcessCrew(store, snapshot_every)
-                found = Sharing(crew, self.jobs, store, told, MemoryLimit()).run(_sent(group))
+                found = SharedWork(crew, self.jobs, store, told, MemoryLimit()).run(_sent(group))
             else:
                 found = alone.work((pack for pack, _ in group), store, told, snapshot_every)
             for record in found:

@@ -16,7 +16,7 @@ import torch
 from leakgauge.audit.case import Case
 from leakgauge.audit.executors.base import Executor, Pack, shifted
 from leakgauge.audit.executors.memory import MemoryLimit, peak
-from leakgauge.audit.executors.sharing import Crew, Done, Lost, Sharing, Started, Task, Word, Worker
+from leakgauge.audit.executors.sharing import Crew, Done, Lost, SharedWork, Started, Task, Word, Worker
 from leakgauge.audit.record import Record
 from leakgauge.audit.run import Metrics, run_safely
 from leakgauge.audit.store import Store
@@ -51,7 +51,7 @@ class RayCluster(Executor):
         for threads, group in groupby(packs, key=_threads):
             total = max(1, int(cluster.cluster_resources().get("CPU", 1)) // threads)
             jobs = total if self.jobs is None else min(total, self.jobs)
-            share = Sharing(RayCrew(cluster, threads), jobs, store, shifted(watch, done), MemoryLimit(math.inf))
+            share = SharedWork(RayCrew(cluster, threads), jobs, store, shifted(watch, done), MemoryLimit(math.inf))
             for record in share.run((pack, _seal(cluster, pack)) for pack in group):
                 yield record
                 done += 1

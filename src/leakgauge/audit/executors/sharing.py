@@ -68,8 +68,8 @@ Word = Started | Tick | Done | Lost
 
 
 @dataclass(eq=False)
-class Worker:
-    """Somebody who runs one case at a time. Subclasses know how to reach it."""
+class Worker(ABC):
+    """Somebody who runs one case at a time."""
 
     slot: int
     started: bool = False
@@ -96,7 +96,7 @@ class Crew(ABC):
         """End all of them; those at a case keep how far it has come, as far as they can."""
 
 
-class Sharing:
+class SharedWork:
     """One run: a queue that is filled pack by pack, and workers as many as there is work and memory for."""
 
     def __init__(self, crew: Crew, jobs: int, store: Store, watch: Watch, memory: MemoryLimit) -> None:

@@ -28,7 +28,7 @@ class Suspicion:
     sentence: str
 
 
-class Affine(NamedTuple):
+class AffineRows(NamedTuple):
     """The weights of a layer as rows, one for each output, with their biases, None where there are none."""
 
     name: str
@@ -64,7 +64,7 @@ class Vetted:
             if tensor.is_floating_point() and not name.endswith(statistics)
         }
 
-    def affine(self) -> Iterator[Affine]:
+    def affine(self) -> Iterator[AffineRows]:
         """Every matrix and kernel that has at least two rows of two entries."""
         for name, tensor in self.weights.items():
             if tensor.ndim < 2 or len(tensor) < 2 or tensor[0].numel() < 2:
@@ -72,7 +72,7 @@ class Vetted:
             bias = self.weights.get(f"{name.removesuffix('weight')}bias") if name.endswith("weight") else None
             rows = tensor.detach().double().flatten(1)
             own = None if bias is None or bias.shape != (len(rows),) else bias.detach().double()
-            yield Affine(name, rows, own, tensor.ndim == 4)
+            yield AffineRows(name, rows, own, tensor.ndim == 4)
 
     @cached_property
     def probes(self) -> Tensor | None:

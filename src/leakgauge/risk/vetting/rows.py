@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from leakgauge.risk.vetting.base import Affine, Suspicion, Vetted
+from leakgauge.risk.vetting.base import AffineRows, Suspicion, Vetted
 
 _ALIKE = 1e-5
 """Largest distance of directions that count as one."""
@@ -109,6 +109,6 @@ def rare_activations(model: Vetted) -> Iterator[Suspicion]:
             )
 
 
-def _activations(layer: Affine, seen: Tensor) -> Tensor:
+def _activations(layer: AffineRows, seen: Tensor) -> Tensor:
     assert layer.bias is not None
     return (seen.double() @ layer.rows.mT + layer.bias > 0).double()
