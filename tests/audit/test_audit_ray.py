@@ -20,7 +20,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "executors.py"
 @pytest.mark.slow
 def test_after_a_worker_and_a_node_are_killed_all_cases_are_done_and_equal() -> None:
     done = subprocess.run(
-        [sys.executable, str(BENCHMARK), "--faults"],
+        [sys.executable, str(BENCHMARK), "--parts", "faults"],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -28,7 +28,7 @@ def test_after_a_worker_and_a_node_are_killed_all_cases_are_done_and_equal() -> 
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))["ray_faults"]
     assert found["killed"] == ["worker", "node"]
     assert found["done"] == found["cases"] == 24
     assert found["equal"] is True

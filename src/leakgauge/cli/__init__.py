@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 import typer
@@ -53,13 +56,26 @@ app.command()(reproduce.reproduce)
 app.add_typer(instahide.group, name="instahide")
 
 
+@contextmanager
+def _stopped_kindly() -> Iterator[None]:
+    """What a scheduler or `kill` sends counts as Ctrl-C: what is done is kept, and workers end."""
+    if threading.current_thread() is not threading.main_thread():  # who alone hears signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     command = typer.main.get_command(app)
     try:
         # Not `app()`, which answers a wrong option with a box of several lines and Ctrl-C with silence.
-        with command.make_context("leakgauge", words) as context:
+        with _stopped_kindly(), command.make_context("leakgauge", words) as context:
             command.invoke(context)
     except LeakGaugeError as error:
         refuse(str(error))

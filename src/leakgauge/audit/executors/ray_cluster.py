@@ -67,6 +67,8 @@ def _connect(address: str) -> Any:
     # Ray would report its use to its makers, and write the workers' warnings between our lines.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Of a cluster that starts here: by default its workers stand back behind everything else on the machine.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         import ray
     except ImportError as error:
