@@ -1,12 +1,12 @@
 """What running cases elsewhere costs and saves: the pool and a Ray cluster beside one process, and the store's listing.
 
-    python benchmarks/executors.py --out benchmarks/results/executors.json
-    python benchmarks/executors.py --faults          # a local Ray cluster of two nodes, of which one is killed
+    python benchmarks/executors.py --out benchmarks/results/executors.json                # all parts, kept one by one
+    python benchmarks/executors.py --parts faults      # a local Ray cluster of two nodes, of which one is killed
 
-Equal cases of about --seconds each, by a fixed number of steps. The overhead is that of one worker of the pool over the
-same cases in this process, from the moment the worker has started; the speed-up is that of two such workers over one.
-The start of the workers, which import torch, is told apart. The load before each run stands beside it: on cores
-that others use, both numbers are worse than they are.
+Equal cases of about --seconds of work each, by a fixed number of steps. The overhead is what one worker of the pool
+takes, from the moment it has started, over the seconds that its cases took in it; the speed-up is that of two workers
+over one. The start of the workers, which import torch, is told apart. The load before each part stands beside it: on
+cores that others use, a waiting worker and a waiting driver are counted as overhead.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ PLAN = AuditPlan(
     model="mlp:hidden=[64]",
     train_steps=0,
     batch_size=2,
-    rounds=6,
-    nulls=6,
+    rounds=4,
+    nulls=4,
     distractors=3,
     attacks=("inverting_gradients",),
     defences=("none", "clipping:max_norm=1"),
@@ -78,9 +78,9 @@ def prepared_for(seconds: float) -> PreparedAudit:
 
 def measured(name: str, run: Any, watch: Watched) -> dict[str, Any]:
     """``run`` is the iterator of records."""
-    load, started = os.getloadavg()[0], time.monotonic()
+    load, started, spent = os.getloadavg()[0], time.monotonic(), time.process_time()
     records = list(run)
-    ended = time.monotonic()
+    ended, driver = time.monotonic(), time.process_time() - spent
     began = watch.began or started
     work = sum(record.seconds for record in records)
     row = {
@@ -90,6 +90,10 @@ def measured(name: str, run: Any, watch: Watched) -> dict[str, Any]:
         "start_seconds": round(began - started, 2),
     }
     row |= {"seconds": round(ended - began, 2), "seconds_of_cases": round(work, 2)}
+    row |= {
+        "driver_cpu_seconds": round(driver, 2),
+        "cpu_seconds_of_cases": round(sum(r.cpu_seconds for r in records), 2),
+    }
     print(row, flush=True)
     return row
 
@@ -141,7 +145,9 @@ def ray_faults(folder: Path) -> dict[str, Any]:
     import ray
     from ray.cluster_utils import Cluster
 
-    prepared = prepare(replace(PLAN, steps=60))
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    prepared = prepare(replace(PLAN, rounds=6, nulls=6, steps=60))
     started = time.monotonic()
     cluster = Cluster()
     cluster.add_node(num_cpus=1)
@@ -195,43 +201,58 @@ def ray_run(prepared: PreparedAudit) -> dict[str, Any]:
     return row
 
 
+PARTS = ("pool", "listing", "faults", "in process", "ray")
+
+
+def measure(part: str, seconds: float) -> dict[str, Any]:
+    """The values of one part, by their names in the file."""
+    if part == "listing":
+        return {"listing": listing()}
+    if part == "faults":
+        with tempfile.TemporaryDirectory() as folder:
+            return {"ray_faults": ray_faults(Path(folder))}
+    prepared = prepared_for(seconds)
+    if part == "ray":
+        return {"ray": ray_run(prepared)}
+    watch = Watched()
+    if part == "in process":
+        run = InProcess().run(prepared.cases, prepared.metrics, MemoryStore(), watch)
+        return {"in_process": measured("in process", run, watch)}
+    one = measured("pool of 1", pooled(prepared.cases, prepared, 1, watch), watch)
+    watch = Watched()
+    two = measured("pool of 2", pooled(prepared.cases, prepared, 2, watch), watch)
+    return {
+        "pool_of_1": one,
+        "pool_of_2": two,
+        "overhead": round(one["seconds"] / one["seconds_of_cases"] - 1, 4),
+        "overhead_in_cpu_seconds_of_driver": round(one["driver_cpu_seconds"] / one["cpu_seconds_of_cases"], 4),
+        "speed_up_of_two": round(one["seconds"] / two["seconds"], 3),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.faults:
-        with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(ray_faults(Path(folder))))
-        return
-    prepared = prepared_for(options.seconds)
-    cases, rows = prepared.cases, []
-    watch = Watched()
-    rows.append(measured("in process", InProcess().run(cases, prepared.metrics, MemoryStore(), watch), watch))
-    for jobs in (1, 2):
-        watch = Watched()
-        rows.append(measured(f"pool of {jobs}", pooled(cases, prepared, jobs, watch), watch))
-    rows.append(ray_run(prepared))
-    alone, one, two, _ = (row["seconds"] for row in rows)
-    with tempfile.TemporaryDirectory() as folder:
-        faults = ray_faults(Path(folder))
-    result = {
-        "command": f"python benchmarks/executors.py --seconds {options.seconds:g}",
-        "version": VERSION,
-        "code": answering_code(),
-        "machine": {"system": platform.platform(), "cores": cores(), "torch": torch.__version__},
-        "rows": rows,
-        "overhead_of_pool": round(one / alone - 1, 4),
-        "overhead_beside_cases": round(one / rows[1]["seconds_of_cases"] - 1, 4),
-        "speed_up_of_two": round(one / two, 3),
-        "ray_faults": faults,
-        "listing": listing(),
-    }
-    print(json.dumps(result, indent=1))
-    if options.out is not None:
-        write_text(options.out, json.dumps(result, indent=1) + "\n")
+    result: dict[str, Any] = {}
+    if options.out is not None and options.out.is_file():
+        result = json.loads(options.out.read_text("utf-8"))
+    for part in options.parts:
+        load = os.getloadavg()[0]
+        found = measure(part, options.seconds)
+        print(json.dumps(found), flush=True)
+        result |= found | {
+            "command": f"python benchmarks/executors.py --seconds {options.seconds:g}",
+            "version": VERSION,
+            "code": answering_code(),
+            "machine": {"system": platform.platform(), "cores": cores(), "torch": torch.__version__},
+            "load_before": result.get("load_before", {}) | {part: round(load, 2)},
+        }
+        if options.out is not None:
+            write_text(options.out, json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

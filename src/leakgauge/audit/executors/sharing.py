@@ -23,6 +23,10 @@ _GIVEN_UP = (
     "The process that ran {name} ended {tries} times without a result, maybe for want of memory; try again with "
     "--jobs 1 on a machine that has more."
 )
+_OTHER_CODE = (
+    "The process that ran this case has another version of LeakGauge, or of your own code, than the one that asked for "
+    "it; install the same on every machine."
+)
 _NO_START = "The processes that are to run attacks end before they have begun; try again with --jobs 1."
 
 
@@ -181,7 +185,9 @@ class SharedWork:
         elif isinstance(word, Done):
             assert task is not None
             self.memory.note(task.case, word.peak)
-            self._keep(task, word.record)
+            # The key covers the code: what other code answered is no answer to this case.
+            same = word.record.key == task.case.key
+            self._keep(task, word.record if same else failed(task.case, _OTHER_CODE))
             worker.task = None
         else:
             self._workers.remove(worker)
