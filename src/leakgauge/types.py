@@ -113,6 +113,7 @@ class Outcome(Enum):
     NON_FINITE = "The matching loss became non-finite; lower the learning rate."
     NOT_APPLICABLE = "The attack does not apply to this model or update."
     MISSING_KNOWLEDGE = "The threat model hides something this attack needs."
+    FAILED = "The attack ended with an error; the next run tries it again."
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def test_results_are_kept_in_a_folder_and_a_second_call_resumes(
     def never(*_: Any) -> None:
         raise AssertionError("a finished case was run again")
 
-    monkeypatch.setattr(in_process, "run_case", never)
+    monkeypatch.setattr(in_process, "run_safely", never)
     second = audit(out=tmp_path / "out")
     assert json.dumps(second.to_json()) == json.dumps(first.to_json())
     with pytest.raises(AssertionError, match="run again"):
@@ -276,7 +276,7 @@ def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
 
 def test_an_interrupted_audit_keeps_what_was_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
-    original = in_process.run_case
+    original = in_process.run_safely
 
     def interrupted(*arguments: Any) -> Any:
         nonlocal calls
@@ -285,7 +285,7 @@ def test_an_interrupted_audit_keeps_what_was_finished(tmp_path: Path, monkeypatc
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(in_process, "run_case", interrupted)
+    monkeypatch.setattr(in_process, "run_safely", interrupted)
     options: dict[str, Any] = {"defences": ["none", "clipping:max_norm=1"], "out": tmp_path / "out", "nulls": 3}
     partial = audit(**options)
     assert not partial.complete
@@ -301,7 +301,7 @@ def test_an_audit_interrupted_before_its_first_result_is_interrupted(monkeypatch
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(in_process, "run_case", interrupted)
+    monkeypatch.setattr(in_process, "run_safely", interrupted)
     with pytest.raises(KeyboardInterrupt):
         audit()
 

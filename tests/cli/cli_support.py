@@ -152,13 +152,13 @@ def process() -> Iterator[Process]:
 def count_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cases that were attacked rather than read from the store, by defence, attack and whether they are nulls."""
     runs: list[str] = []
-    original = in_process.run_case
+    original = in_process.run_safely
 
     def counted(case: Any, *rest: Any) -> Any:
         runs.append(f"{case.defence} {case.attack_name} {'null' if case.null else 'real'}")
         return original(case, *rest)
 
-    monkeypatch.setattr(in_process, "run_case", counted)
+    monkeypatch.setattr(in_process, "run_safely", counted)
     return runs
 
 

@@ -60,7 +60,8 @@ def test_json_is_one_object_with_a_row_for_each_defence_and_attack(
         check_row(row)
         assert (row["batch_size"], row["rounds"], row["victims"]) == (1, 2, 2)
         assert row["metrics"]["lpips_alex"]["measured"] is False
-    assert sorted(path.name for path in out.iterdir()) == ["audit.sqlite", "index.html", "plan.json", "tensors"]
+    left = ["audit.sqlite", "driver.sqlite", "index.html", "plan.json", "tensors"]
+    assert sorted(path.name for path in out.iterdir()) == left
 
 
 def test_without_json_the_table_is_on_stdout_and_the_messages_are_on_stderr(

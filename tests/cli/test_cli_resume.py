@@ -29,7 +29,7 @@ def words(small: Words) -> Words:
 
 def interrupt_after(finished: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Ctrl-C in the middle of the next case; the function returned lets go."""
-    original, left = in_process.run_case, finished
+    original, left = in_process.run_safely, finished
 
     def interrupted(*arguments: Any) -> Any:
         nonlocal left
@@ -38,8 +38,8 @@ def interrupt_after(finished: int, monkeypatch: pytest.MonkeyPatch) -> Callable[
         left -= 1
         return original(*arguments)
 
-    monkeypatch.setattr(in_process, "run_case", interrupted)
-    return lambda: monkeypatch.setattr(in_process, "run_case", original)
+    monkeypatch.setattr(in_process, "run_safely", interrupted)
+    return lambda: monkeypatch.setattr(in_process, "run_safely", original)
 
 
 @pytest.mark.parametrize("finished", [1, 3, 7])

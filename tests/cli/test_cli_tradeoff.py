@@ -55,14 +55,14 @@ def test_one_command_gives_the_table_the_sentence_and_the_page(command: Command,
 def test_ctrl_c_shows_what_there_is_and_the_same_command_resumes(
     command: Command, config: Path, count_runs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = in_process.run_case
+    original = in_process.run_safely
 
     def interrupted(*arguments: Any) -> Any:
         if len(count_runs) == 7:  # in the second cell: each has two rounds, and each round two nulls
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(in_process, "run_case", interrupted)
+    monkeypatch.setattr(in_process, "run_safely", interrupted)
     stopped = command("tradeoff", config, "--out", "out", "--json")
     assert stopped.code == 130
     assert "Run the same command to resume" in stopped.err
@@ -70,7 +70,7 @@ def test_ctrl_c_shows_what_there_is_and_the_same_command_resumes(
     assert [cell["measured"] for cell in stopped.payload["rows"][0]["leakage"]] == [True, False]
     assert stopped.payload["sentence"].startswith("Stopped early")
     assert "Stopped early" in Path("out/index.html").read_text()
-    monkeypatch.setattr(in_process, "run_case", original)
+    monkeypatch.setattr(in_process, "run_safely", original)
     done = command("tradeoff", config, "--out", "out", "--json")
     assert (done.code, done.payload["complete"]) == (0, True)
     assert len(count_runs) == 4 * 6

@@ -46,7 +46,7 @@ def options(tmp_path: Path) -> Options:
 @pytest.fixture
 def no_attacks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], None]]:
     """``no_attacks(n)``: Ctrl-C after n more attacks; what it returns lets go."""
-    original = in_process.run_case
+    original = in_process.run_safely
 
     def limit(left: int) -> Callable[[], None]:
         def limited(*arguments: Any) -> Any:
@@ -56,8 +56,8 @@ def no_attacks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], 
             left -= 1
             return original(*arguments)
 
-        monkeypatch.setattr(in_process, "run_case", limited)
-        return lambda: monkeypatch.setattr(in_process, "run_case", original)
+        monkeypatch.setattr(in_process, "run_safely", limited)
+        return lambda: monkeypatch.setattr(in_process, "run_safely", original)
 
     return limit
 

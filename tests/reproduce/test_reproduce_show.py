@@ -171,7 +171,7 @@ def test_the_command_refuses_in_one_sentence(
 def test_the_command_can_be_interrupted_and_resumed(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, done = in_process.run_case, 0
+    original, done = in_process.run_safely, 0
 
     def stop_at_the_third(*arguments: Any) -> Any:
         nonlocal done
@@ -181,7 +181,7 @@ def test_the_command_can_be_interrupted_and_resumed(
         return original(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(in_process, "run_case", stop_at_the_third)
+        patched.setattr(in_process, "run_safely", stop_at_the_third)
         code, _, err = call(capfd, "reproduce", "geiping2020/table3", "--out", tmp_path)
     assert code == 130
     assert "Run the same command to resume" in err

@@ -99,7 +99,7 @@ def test_a_defence_that_no_client_can_run_is_refused_and_the_others_are_measured
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """``[n]``: Ctrl-C in the midst of the attack after the next n; ``[]``: none."""
     left: list[int] = []
-    original = in_process.run_case
+    original = in_process.run_safely
 
     def counted(*arguments: Any) -> Any:
         if left and left[0] == 0:
@@ -108,7 +108,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             left[0] -= 1
         return original(*arguments)
 
-    monkeypatch.setattr(in_process, "run_case", counted)
+    monkeypatch.setattr(in_process, "run_safely", counted)
     return left
 
 

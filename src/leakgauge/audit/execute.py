@@ -16,6 +16,7 @@ from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Watch, unwatched
 from leakgauge.threads import suitable_threads
+from leakgauge.types import Outcome
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ def execute(
             complete = len(records) == len(keys)
             if not records:
                 raise
+    if records and all(record.outcome is Outcome.FAILED for record in records):
+        raise InvalidCase(records[0].reason)
     result = summarise_records(records, description, complete=complete)
     if out is not None and result.rows:
         result.write_report(out)

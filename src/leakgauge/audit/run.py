@@ -18,7 +18,8 @@ from leakgauge.audit.resumption import SNAPSHOT_EVERY, attack_resumably
 from leakgauge.audit.sources import RecordedUpdate
 from leakgauge.audit.store import MemoryStore, Store
 from leakgauge.clocks import Seconds
-from leakgauge.errors import MissingKnowledge, UnsupportedModel
+from leakgauge.errors import LeakGaugeError, MissingKnowledge, UnsupportedModel
+from leakgauge.factories import cause
 from leakgauge.fingerprint import answering_code, environment
 from leakgauge.metrics import (
     Comparison,
@@ -102,6 +103,46 @@ def run_case(
         decoy_counts=_count(None if case.decoy is None else case.decoy.labels, num_classes),
         label_guess={} if true_counts is None or restored_counts is None else expected_guess(true_counts),
         pictures=Pictures() if case.labels_only else _pictures(reconstruction, comparison),
+    )
+
+
+def run_safely(
+    case: Case,
+    metrics: Metrics,
+    progress: Progress = silent,
+    store: Store | None = None,
+    snapshot_every: float = SNAPSHOT_EVERY,
+) -> Record:
+    """`run_case`, or a record that says why there is no answer: one case that fails does not stop the others."""
+    try:
+        return run_case(case, metrics, progress, store, snapshot_every)
+    except LeakGaugeError as error:
+        return failed(case, str(error))
+    except Exception as error:  # a user's model or attack may fail in any way
+        return failed(case, f"{case.attack_name} failed ({cause(error).rstrip('.')}); correct the model or the attack.")
+
+
+def failed(case: Case, reason: str) -> Record:
+    """The record of a case without an answer: nothing was measured, and the next run tries it again."""
+    return Record(
+        key=case.key,
+        round=case.round,
+        defence=case.defence,
+        defence_repr="",
+        attack=case.attack_name,
+        attack_repr=repr(case.attack),
+        null=case.null,
+        seed=case.seed,
+        batch_size=None if case.truth is None else len(case.truth),
+        outcome=Outcome.FAILED,
+        reason=reason,
+        scores={},
+        chance=math.nan,
+        facts={"reason": reason},
+        ledger=case.ledger,
+        seconds=0.0,
+        environment=environment(),
+        code=answering_code(),
     )
 
 
@@ -215,6 +256,12 @@ def recall(key: str, metrics: Metrics, store: Store) -> Record | None:
         record = replace(record, scores=scores)
         store.put(record)
     return record
+
+
+def recall_answer(key: str, metrics: Metrics, store: Store) -> Record | None:
+    """A stored record that answers its case; one that failed does not."""
+    record = recall(key, metrics, store)
+    return None if record is None or record.outcome is Outcome.FAILED else record
 
 
 def _pictures(reconstruction: Reconstruction, comparison: Comparison | None) -> Pictures:

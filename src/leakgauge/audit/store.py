@@ -7,15 +7,16 @@ import os
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from leakgauge.attacks.base import Snapshot
 from leakgauge.audit.record import Pictures, Record, upgrade
 from leakgauge.errors import InvalidFile
-from leakgauge.files import read_tensors, writable_folder, write_tensors
+from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.types import Outcome
 
 LAYOUT = 4
 """Version of the tables below and of what their rows hold, kept as ``user_version``; 0 is the first, without a number.
@@ -30,8 +31,18 @@ _TABLES = (
     "started TEXT DEFAULT CURRENT_TIMESTAMP)",
 )
 
+_LOCK, _NEWS = "driver.sqlite", "driver.news"
+
 _PATIENCE = 30.0
 """Seconds to wait for another process that is writing."""
+
+
+class RecordCount(NamedTuple):
+    """How many records there are, how many of them say that their case failed, and the seconds that all took."""
+
+    done: int
+    failed: int
+    seconds: float
 
 
 class Store(ABC):
@@ -55,6 +66,18 @@ class Store(ABC):
     def drop_snapshot(self, key: str) -> None:
         del key
 
+    def driven(self) -> AbstractContextManager[None]:
+        """While it is entered, this process is the one that runs cases into the store; another one is refused."""
+        return nullcontext()
+
+    def of_workers(self) -> Store:
+        """What other processes of this machine keep snapshots in."""
+        return MemoryStore()
+
+    def tell(self, news: Mapping[str, Any]) -> None:
+        """Let whoever asks know how far the run is."""
+        del news
+
 
 class MemoryStore(Store):
     """Keeps records as long as the process lives, and no snapshots, which would die with it."""
@@ -70,7 +93,8 @@ class MemoryStore(Store):
 
 
 class FolderStore(Store):
-    """A folder with ``audit.sqlite`` and ``tensors/<key>.safetensors``; several processes may write to it.
+    """A folder with ``audit.sqlite`` and ``tensors/<key>.safetensors``; several processes may write to it, and
+    one of them run cases into it.
 
     While an attack is under way, ``snapshots/<key>.safetensors`` holds how far it has come.
     """
@@ -131,12 +155,36 @@ class FolderStore(Store):
             return None
         path = self._tensors / f"{key}.safetensors"
         tensors = read_tensors(path)[0] if path.exists() else {}
+        return self._parsed(key, row[0], Pictures(**tensors))
+
+    def _parsed(self, key: str, body: str, pictures: Pictures) -> Record:
         try:
-            return Record.from_json(row[0], Pictures(**tensors))
+            return Record.from_json(body, pictures)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidFile(
                 f"The result {key} in {self.folder} is damaged or from another version; choose another --out folder."
             ) from error
+
+    def records(self, keys: Iterable[str] | None = None) -> Iterator[Record]:
+        """Those of the keys that are there, or all, without their pictures; one after another, in one reading."""
+        query = "SELECT key, body FROM records"
+        with self._connection() as connection:
+            if keys is None:
+                for key, body in connection.execute(query):
+                    yield self._parsed(key, body, Pictures())
+                return
+            for key in keys:
+                row = connection.execute(f"{query} WHERE key = ?", (key,)).fetchone()
+                if row is not None:
+                    yield self._parsed(row[0], row[1], Pictures())
+
+    def count(self, keys: Collection[str]) -> RecordCount:
+        """How many of the keys are there, how many of these failed, and the seconds of the others."""
+        query = "SELECT key, json_extract(body, '$.outcome'), json_extract(body, '$.seconds') FROM records"
+        with self._connection() as connection:
+            found = [(outcome, taken) for key, outcome, taken in connection.execute(query) if key in keys]
+        failures = sum(outcome == Outcome.FAILED.name for outcome, _ in found)
+        return RecordCount(len(found), failures, sum(float(taken or 0.0) for _, taken in found))
 
     def put(self, record: Record) -> None:
         tensors = {name: tensor for name, tensor in vars(record.pictures).items() if tensor is not None}
@@ -147,6 +195,49 @@ class FolderStore(Store):
             connection.execute(
                 "INSERT OR REPLACE INTO records (key, body) VALUES (?, ?)", (record.key, record.to_json())
             )
+
+    @contextmanager
+    def driven(self) -> Iterator[None]:
+        """By a transaction in a database of its own: sqlite ends it with the process, however that ends."""
+        with closing(sqlite3.connect(self.folder / _LOCK, timeout=0, isolation_level=None)) as lock:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                who = self.news()
+                at = f" (process {who.get('process')} on {who.get('machine')})" if who else ""
+                raise InvalidFile(
+                    f"Another run{at} is writing to {self.folder}; wait for it, see `leakgauge status {self.folder}`, "
+                    "or choose another --out folder."
+                ) from error
+            try:
+                yield
+            finally:
+                (self.folder / _NEWS).unlink(missing_ok=True)
+
+    def is_driven(self) -> bool:
+        """Whether a process is running cases into this folder."""
+        if not (self.folder / _LOCK).is_file():
+            return False
+        with closing(sqlite3.connect(self.folder / _LOCK, timeout=0, isolation_level=None)) as lock:
+            try:
+                lock.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError:
+                return True
+        return False
+
+    def of_workers(self) -> Store:
+        return self
+
+    def tell(self, news: Mapping[str, Any]) -> None:
+        with suppress(InvalidFile):  # a full disk shall not end a run that could still finish
+            write_text(self.folder / _NEWS, json.dumps(news, allow_nan=False))
+
+    def news(self) -> dict[str, Any]:
+        """What the last run told last; empty where there is none."""
+        with suppress(OSError, ValueError):
+            told = json.loads((self.folder / _NEWS).read_text("utf-8"))
+            return told if isinstance(told, dict) else {}
+        return {}
 
     def keep_snapshot(self, key: str, snapshot: Snapshot) -> None:
         writable_folder(self._snapshots)

@@ -59,6 +59,7 @@ class Reason(Enum):
     NULL_RECOVERS_TOO = "the attack returns it from an unrelated update too"
     TOO_FEW_LABELS = "so few labels of so few classes could have been guessed"
     FINITE_DIFFERENCES = "the derivatives were finite differences"
+    ATTACK_FAILED = "the attack ended with an error"
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ class Judgement:
     leaked: tuple[bool, ...] = ()
     p: tuple[float, ...] = ()
     reasons: tuple[Reason, ...] = ()
+
+
+NOTHING_TO_JUDGE = Judgement(Verdict.NOT_JUDGED)
 
 
 @dataclass(frozen=True)
@@ -194,8 +198,9 @@ def _judge_one(
     power: Power | None,
     tests: int,
 ) -> Judgement:
+    crashed = any(one.outcome is Outcome.FAILED and not one.null for one in group)
     if not p:
-        return Judgement(Verdict.NOT_JUDGED)
+        return Judgement(Verdict.INCONCLUSIVE, reasons=(Reason.ATTACK_FAILED,)) if crashed else NOTHING_TO_JUDGE
     explained = [is_explained(record, group) for record in _by_example(records)]
     # Of a simulated update the client is known: what an attack fails to explain of it is the attack's own affair.
     sure = [known or math.isnan(one.truth_residual) for one, known in zip(_by_example(records), explained, strict=True)]
@@ -231,6 +236,8 @@ def _judge_one(
         reasons.append(Reason.BUDGET_ENDED)
     if any(str(record.facts.get("route", "")).startswith("FiniteDifference") for record in records):
         reasons.append(Reason.FINITE_DIFFERENCES)
+    if crashed:
+        reasons.append(Reason.ATTACK_FAILED)
     return Judgement(Verdict.INCONCLUSIVE if reasons else Verdict.NO_LEAK_FOUND, leaked, p, tuple(reasons))
 
 
@@ -300,4 +307,4 @@ def of_all(judgements: Sequence[Judgement]) -> Judgement:
     failed = {Reason.CONTROL_FAILED, Reason.NO_CONTROL}
     counted = [one for one in judgements if not (found_nothing and one.reasons and failed.issuperset(one.reasons))]
     worst = gravest(one.verdict for one in counted)
-    return next((one for one in counted if one.verdict is worst), Judgement(Verdict.NOT_JUDGED))
+    return next((one for one in counted if one.verdict is worst), NOTHING_TO_JUDGE)

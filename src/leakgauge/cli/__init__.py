@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 import typer
 
-from leakgauge.cli import audit, bound, check, explain, instahide, listing, recorded, reproduce, tradeoff, train
+from leakgauge.cli import (
+    audit,
+    bound,
+    check,
+    explain,
+    instahide,
+    listing,
+    record,
+    recorded,
+    reproduce,
+    sweep,
+    tradeoff,
+    train,
+    vet,
+)
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
@@ -19,18 +36,37 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(audit.audit)
+app.command()(record.record)
 app.command()(recorded.invert)
 app.command()(recorded.labels)
 app.command()(explain.explain)
 app.command()(train.train)
 app.command("train-generator")(train.train_generator)
 app.command()(tradeoff.tradeoff)
+app.command()(sweep.sweep)
+app.command()(sweep.status)
+app.command()(sweep.results)
+app.command()(sweep.compare)
 app.command()(check.check)
+app.command()(vet.vet)
 app.command()(bound.bound)
 app.command()(audit.report)
 app.command("list")(listing.list_)
 app.command()(reproduce.reproduce)
 app.add_typer(instahide.group, name="instahide")
+
+
+@contextmanager
+def _stopped_kindly() -> Iterator[None]:
+    """What a scheduler or `kill` sends counts as Ctrl-C: what is done is kept, and workers end."""
+    if threading.current_thread() is not threading.main_thread():  # who alone hears signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = typer.main.get_command(app)
     try:
         # Not `app()`, which answers a wrong option with a box of several lines and Ctrl-C with silence.
-        with command.make_context("leakgauge", words) as context:
+        with _stopped_kindly(), command.make_context("leakgauge", words) as context:
             command.invoke(context)
     except LeakGaugeError as error:
         refuse(str(error))

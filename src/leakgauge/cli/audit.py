@@ -20,6 +20,7 @@ from leakgauge.cli.options import (
     NormaliseOption,
     NullsOption,
     OutOption,
+    RayOption,
     SecondsOption,
     SeedOption,
     check_limits,
@@ -55,6 +56,7 @@ def audit(
     seed: SeedOption = None,
     out: OutOption = Path("report"),
     jobs: JobsOption = None,
+    ray: RayOption = None,
     fail_above: LimitOption = None,
     allow_inconclusive: AllowOption = False,
     as_json: JsonFlag = False,
@@ -83,7 +85,7 @@ def audit(
         prepared = prepare(plan, train_step)
     check_limits(limits, prepared)
     with case_progress(console, prepared.cases) as watch:
-        result = execute(prepared, out, watch, executor=executor_for(jobs))
+        result = execute(prepared, out, watch, executor=executor_for(jobs, ray))
     finish(result, out, Gate(limits, allow_inconclusive), as_json, "audit")
 
 

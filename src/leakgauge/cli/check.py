@@ -39,7 +39,7 @@ def check(
     from leakgauge.risk import check as check_model
     from leakgauge.risk.models import model_by_name, space_of
 
-    space = space_of(_numbers(shape))
+    space = space_of(input_shape(shape))
     with training_progress(stderr(), "model", "checking") as progress:
         built = model_by_name(model, space, classes, normalise)
         found = check_model(
@@ -61,7 +61,7 @@ def check(
         console.print(part)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def input_shape(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError as error:

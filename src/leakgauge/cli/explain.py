@@ -57,7 +57,7 @@ def explain(
 
     paths = {"files": (str(file),), "truths": () if truth is None else (str(truth),), "read": tuple(read or ())}
     plan = RecordedPlan(**options_for(RecordedPlan, options | paths | {"seconds": None}))
-    found = _search(plan, seconds)
+    found = search_readings(plan, seconds)
     said = _say(found)
     if as_json:
         print_json("explain", plan.seed, found.to_json(), **said.values)
@@ -78,11 +78,11 @@ def explain_result(plan: RecordedPlan, result: AuditResult, *, search: bool) -> 
     values = check.to_json()
     if check.explained is not False or not search:
         return Said(values, (Text(check_sentence(check)),))
-    said = _say(found := _search(plan, _SECONDS))
+    said = _say(found := search_readings(plan, _SECONDS))
     return Said(values | dict(said.values) | {"readings": found.to_json()}, (Text(check_sentence(check)), *said.shown))
 
 
-def _search(plan: RecordedPlan, seconds: float) -> RoundExplanation:
+def search_readings(plan: RecordedPlan, seconds: float) -> RoundExplanation:
     from leakgauge.audit.explain import explain as try_readings
     from leakgauge.audit.recorded import open_plan
     from leakgauge.report.progress import training_progress

@@ -56,6 +56,12 @@ JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="Attacks on a small model that run at once; else one per core when it pays."),
 ]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", help="Attack on the cores of a Ray cluster: auto, its ADDRESS, or local for one of this machine."
+    ),
+]
 LimitOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from leakgauge.cli.options import JsonFlag, OutOption, SeedOption
+from leakgauge.cli.options import JsonFlag, OutOption, RayOption, SeedOption
 from leakgauge.cli.output import exit_early, print_path, print_rows, stderr
 
 
@@ -23,10 +23,13 @@ def reproduce(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
     seed: SeedOption = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Attacks on a small model that run at once.")] = 1,
+    ray: RayOption = None,
     out: OutOption = Path("reproduced"),
     as_json: JsonFlag = False,
 ) -> None:
     """Run a table or figure of a paper and print the published numbers beside ours."""
+    from leakgauge.audit.executors import executor_for
     from leakgauge.report.progress import work_progress
     from leakgauge.reproduce.registry import TABLES, named_table
     from leakgauge.reproduce.run import Options, prepare
@@ -41,7 +44,7 @@ def reproduce(
     options = Options(scale, data_root, out, images, seconds, seed or 0, device, folder)  # type: ignore[arg-type]
     prepared = prepare(named_table(table), options)
     with work_progress(stderr(), prepared.pieces) as watch:
-        result = run(prepared, watch=watch)
+        result = run(prepared, watch=watch, executor=executor_for(jobs, ray))
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict(), allow_nan=False) + "\n")
     else:

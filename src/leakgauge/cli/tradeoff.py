@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, SeedOption
+from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, RayOption, SeedOption
 from leakgauge.cli.output import exit_early, print_path, stderr
 
 
@@ -22,6 +22,7 @@ def tradeoff(
     ] = None,
     seed: SeedOption = None,
     jobs: JobsOption = None,
+    ray: RayOption = None,
     out: OutOption = Path("tradeoff"),
     as_json: JsonFlag = False,
 ) -> None:
@@ -43,7 +44,7 @@ def tradeoff(
     if seed is not None:
         plan = replace(plan, seed=seed)
     check_reachable(out)
-    result = run(plan, out, stages(stderr()), executor=executor_for(jobs))
+    result = run(plan, out, stages(stderr()), executor=executor_for(jobs, ray))
     page = write_tradeoff(result, out)
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -21,7 +21,7 @@ from leakgauge.protocol.losses import BinaryCrossEntropy, CrossEntropy, LossFunc
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.protocol.round import attackers_learner
 from leakgauge.protocol.running_statistics import batch_statistics, batches_seen, statistics_moved
-from leakgauge.protocol.state_dicts import check_update, difference, match, rename, some, still
+from leakgauge.protocol.state_dicts import as_tensors, check_update, difference, match, rename, some, still
 from leakgauge.protocol.threat_model import BatchNormAccess, BatchNormKnowledge
 from leakgauge.protocol.validation import check_model
 from leakgauge.space import InputSpace, as_space, space_from_json, space_to_json
@@ -58,17 +58,25 @@ class RecordedRound:
         object.__setattr__(self, "space", as_space(self.space))
 
     @classmethod
-    def between(cls, before: ParamTree, after: ParamTree, space: InputSpace | Shape, **known: Any) -> RecordedRound:
+    def between(
+        cls, before: Mapping[str, Any], after: Mapping[str, Any], space: InputSpace | Shape, **known: Any
+    ) -> RecordedRound:
         """From a client's weights before and after its local training; the update is before minus after.
 
+        The weights are tensors or numpy arrays by their names. ``after`` may hold a part of them, such as adapters.
         Where BatchNorm's running statistics moved the client was in train mode, unless said otherwise.
         """
+        before, after = as_tensors(before), as_tensors(after)
         moved = difference(before, after)
         if statistics_moved(moved):
             known = {"mode": "train"} | known
         if known.get("mode") == "train":
             known = {"batch_norm": BatchNormKnowledge(BatchNormAccess.INFERRED)} | known
         return cls(before, moved, as_space(space), **known)
+
+    def over(self, base: Mapping[str, Any]) -> RecordedRound:
+        """The same round where these weights lie below those that were sent, as under adapters."""
+        return replace(self, state={**as_tensors(base), **self.state})
 
     @classmethod
     def of(cls, observation: UpdateObservation, *, local_update: str | None, defence: str | None) -> RecordedRound:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +19,33 @@ _WRAPPERS = frozenset(
 they wrap, and the name of an adapter, which saved adapters leave out."""
 
 _CLONE = "keep {name: tensor.clone() for name, tensor in model.state_dict().items()} before training"
+
+
+def as_tensors(given: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Tensors of a dict of tensors or numpy arrays, as frameworks without torch pass them on; memory stays shared.
+
+    >>> as_tensors({"weight": np.zeros((2, 3), "float32")})["weight"].shape
+    torch.Size([2, 3])
+    """
+    made = {}
+    for name, value in given.items():
+        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fiub":
+            value = torch.from_numpy(np.asarray(value).astype(value.dtype.newbyteorder("="), copy=False))
+        if not isinstance(value, Tensor):
+            kind = f"{type(value).__name__}" + (f" of {value.dtype}" if isinstance(value, np.ndarray) else "")
+            raise InvalidUpdate(f"The weights hold a {kind} under {name!r}; pass tensors or arrays of numbers.")
+        made[name] = value
+    return made
+
+
+def plus(before: ParamTree, change: ParamTree) -> dict[str, Tensor]:
+    """The weights after a change, of what changed."""
+    change = rename(change, before)
+    if extra := [name for name in change if name not in before]:
+        raise InvalidUpdate(f"The weights before training lack {some(extra)}; pass both of one and the same model.")
+    if unlike := [name for name in change if change[name].shape != before[name].shape]:
+        raise InvalidUpdate(f"The change of {some(unlike)} has another shape than the weights; pass both of one model.")
+    return {name: before[name] + moved for name, moved in change.items()}
 
 
 def plain_name(name: str) -> str:

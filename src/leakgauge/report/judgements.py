@@ -63,6 +63,7 @@ REASONS = {
     Reason.FINITE_DIFFERENCES: Clause(
         "the derivatives were only estimated, by finite differences", "use a model that can be differentiated twice"
     ),
+    Reason.ATTACK_FAILED: Clause("the attack ended with an error", "see the record for its reason and run it again"),
 }
 
 

@@ -83,7 +83,7 @@ class Forecast:
             self._took.setdefault(self.attacks[before], []).append(took)
         pace = Pace(now)
         self._running[slot] = index, pace
-        self._started = index + 1
+        self._started = max(self._started, index + 1)  # one that was put back begins again
         return pace
 
     @property

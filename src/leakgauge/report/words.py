@@ -14,7 +14,11 @@ from leakgauge.types import Outcome
 
 NOT_MEASURED = "not measured"
 
-_DID_NOT_RUN = {Outcome.NOT_APPLICABLE: "not applicable", Outcome.MISSING_KNOWLEDGE: "missing knowledge"}
+_DID_NOT_RUN = {
+    Outcome.NOT_APPLICABLE: "not applicable",
+    Outcome.MISSING_KNOWLEDGE: "missing knowledge",
+    Outcome.FAILED: "failed",
+}
 _PEOPLE = {"gaussian": "Gaussian", "laplace": "Laplace", "mixup": "MixUp", "instahide": "InstaHide", "dpsgd": "DP-SGD"}
 
 

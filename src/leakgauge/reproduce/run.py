@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from leakgauge.attacks.budget import Budget
+from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.audit.store import check_reachable
 from leakgauge.config import choose
 from leakgauge.data import Dataset, Photos
@@ -123,13 +124,18 @@ def _dataset(table: Table, options: Options) -> Dataset:
     )
 
 
-def reproduce(table: Table | PreparedTable, options: Options | None = None, watch: Watch = unwatched) -> TableResult:
+def reproduce(
+    table: Table | PreparedTable,
+    options: Options | None = None,
+    watch: Watch = unwatched,
+    executor: Executor = InProcess(),
+) -> TableResult:
     """Measure every row that the output folder does not hold yet; a finished table is written to its JSON file.
 
     Interrupted, it returns the rows it has, and the same call resumes.
     """
     prepared = table if isinstance(table, PreparedTable) else prepare(table, options or Options())
-    bench = replace(prepared.bench, watch=watch)
+    bench = replace(prepared.bench, watch=watch, executor=executor)
     rows: list[RowResult] = []
     complete = True
     try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from torch import Tensor
 
+from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.data import Dataset, DataSource
 from leakgauge.errors import InvalidCase
 from leakgauge.files import finite
@@ -143,6 +144,7 @@ class Bench:
     data: Dataset
     watch: Watch = unwatched
     index: int = 0
+    executor: Executor = InProcess()
     _shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property

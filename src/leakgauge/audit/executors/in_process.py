@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
-from leakgauge.audit.case import Case
-from leakgauge.audit.executors.base import Executor
+from leakgauge.audit.executors.base import Executor, Pack
 from leakgauge.audit.record import Record
-from leakgauge.audit.resumption import SNAPSHOT_EVERY
-from leakgauge.audit.run import Metrics, recall, run_case
+from leakgauge.audit.run import recall_answer, run_safely
 from leakgauge.audit.store import Store
-from leakgauge.progress import Watch, unwatched
+from leakgauge.progress import Watch
+from leakgauge.threads import suitable_threads
 
 
 @dataclass(frozen=True)
 class InProcess(Executor):
-    def run(
-        self,
-        cases: Sequence[Case],
-        metrics: Metrics,
-        store: Store,
-        watch: Watch = unwatched,
-        snapshot_every: float = SNAPSHOT_EVERY,
-    ) -> Iterator[Record]:
-        for index, case in enumerate(cases):
-            record = recall(case.key, metrics, store)
-            if record is None:
-                record = run_case(case, metrics, watch(index, case.title), store, snapshot_every)
-                store.put(record)
-            store.drop_snapshot(case.key)
-            yield record
+    def work(self, packs: Iterable[Pack], store: Store, watch: Watch, snapshot_every: float) -> Iterator[Record]:
+        places = count()
+        for pack in packs:
+            for case in pack.cases:
+                index = next(places)
+                record = recall_answer(case.key, pack.metrics, store)
+                if record is None:
+                    with suitable_threads(pack.num_parameters):
+                        record = run_safely(case, pack.metrics, watch(index, case.title), store, snapshot_every)
+                    store.put(record)
+                store.drop_snapshot(case.key)
+                yield record

@@ -15,7 +15,6 @@ from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.audit.case import Case
 from leakgauge.audit.draws import client_others
-from leakgauge.audit.executors import InProcess
 from leakgauge.audit.grid import Round, grid
 from leakgauge.audit.record import Record
 from leakgauge.audit.store import FolderStore
@@ -23,6 +22,7 @@ from leakgauge.catalogue import build_metrics, describe_metric
 from leakgauge.config import build_threat_model
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, NoDefence
+from leakgauge.errors import InvalidCase
 from leakgauge.files import finite
 from leakgauge.models import ModelFactory
 from leakgauge.progress import Progress, Tick
@@ -38,7 +38,7 @@ from leakgauge.space import InputSpace
 from leakgauge.threads import suitable_threads
 from leakgauge.training import Trained, Training, TrainingPlan, Victim, kept_victim, prepare_training, run_training
 from leakgauge.training.models import require_training_images
-from leakgauge.types import Batch
+from leakgauge.types import Batch, Outcome
 
 if TYPE_CHECKING:
     from leakgauge.reproduce.run import Options
@@ -134,7 +134,9 @@ class Setting(Measure):
             cases = ready._cases(bench, name, one, truths[index :: self.models], decoys[index :: self.models])
             parameters = cases[0].source.num_parameters
             with suitable_threads(parameters):
-                records += InProcess().run(cases, metrics, store, partial(_begin, bench, len(records)))
+                records += bench.executor.run(cases, metrics, store, partial(_begin, bench, len(records)))
+        if failures := [record for record in records if record.outcome is Outcome.FAILED]:
+            raise InvalidCase(f"{len(failures)} of the {len(records)} attacks of {name} failed: {failures[0].reason}")
         # Model by model they were run; here they stand in the order of the updates.
         order = sorted(range(self.updates), key=lambda update: (update % self.models, update))
         attacked = dict(zip(order, (record for record in records if not record.null), strict=True))

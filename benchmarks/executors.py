@@ -1,0 +1,259 @@
+"""What running cases elsewhere costs and saves: the pool and a Ray cluster beside one process, and the store's listing.
+
+    python benchmarks/executors.py --out benchmarks/results/executors.json                # all parts, kept one by one
+    python benchmarks/executors.py --parts faults      # a local Ray cluster of two nodes, of which one is killed
+
+Equal cases of about --seconds of work each, by a fixed number of steps. The overhead is what one worker of the pool
+takes, from the moment it has started, over the seconds that its cases took in it; the speed-up is that of two workers
+over one. The start of the workers, which import torch, is told apart. The load before each part stands beside it: on
+cores that others use, a waiting worker and a waiting driver are counted as overhead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leakgauge.audit.case import Case
+from leakgauge.audit.execute import PreparedAudit
+from leakgauge.audit.executors import Executor, InProcess, RayCluster, cores
+from leakgauge.audit.executors.base import Pack
+from leakgauge.audit.executors.memory import MemoryLimit
+from leakgauge.audit.executors.processes import ProcessCrew
+from leakgauge.audit.executors.sharing import SharedWork
+from leakgauge.audit.plan import AuditPlan, prepare
+from leakgauge.audit.record import Pictures
+from leakgauge.audit.store import FolderStore, MemoryStore
+from leakgauge.files import write_text
+from leakgauge.fingerprint import answering_code
+from leakgauge.progress import Progress, silent
+from leakgauge.version import VERSION
+
+PLAN = AuditPlan(
+    dataset="digits",
+    model="mlp:hidden=[64]",
+    train_steps=0,
+    batch_size=2,
+    rounds=4,
+    nulls=4,
+    distractors=3,
+    attacks=("inverting_gradients",),
+    defences=("none", "clipping:max_norm=1"),
+    steps=60,
+)
+
+
+class Watched:
+    """When the first case began."""
+
+    def __init__(self) -> None:
+        self.began: float | None = None
+
+    def __call__(self, index: int, title: str, slot: int = 0) -> Progress:
+        del index, title, slot
+        self.began = self.began or time.monotonic()
+        return silent
+
+
+def prepared_for(seconds: float) -> PreparedAudit:
+    """Cases whose steps take so many seconds here."""
+    trial = prepare(PLAN)
+    started = time.process_time()
+    list(InProcess().run(trial.cases[:2], {}, MemoryStore()))
+    each = (time.process_time() - started) / 2
+    return prepare(replace(PLAN, steps=max(1, round((PLAN.steps or 1) * seconds / each))))
+
+
+def measured(name: str, run: Any, watch: Watched) -> dict[str, Any]:
+    """``run`` is the iterator of records."""
+    load, started, spent = os.getloadavg()[0], time.monotonic(), time.process_time()
+    records = list(run)
+    ended, driver = time.monotonic(), time.process_time() - spent
+    began = watch.began or started
+    work = sum(record.seconds for record in records)
+    row = {
+        "run": name,
+        "cases": len(records),
+        "load_before": round(load, 2),
+        "start_seconds": round(began - started, 2),
+    }
+    row |= {"seconds": round(ended - began, 2), "seconds_of_cases": round(work, 2)}
+    row |= {
+        "driver_cpu_seconds": round(driver, 2),
+        "cpu_seconds_of_cases": round(sum(r.cpu_seconds for r in records), 2),
+    }
+    print(row, flush=True)
+    return row
+
+
+def pooled(cases: Sequence[Case], prepared: PreparedAudit, jobs: int, watch: Watched) -> Any:
+    """The pool itself: `Processes` runs one job in this process."""
+    import pickle
+
+    store = MemoryStore()
+    sharing = SharedWork(ProcessCrew(store, 30.0), jobs, store, watch, MemoryLimit())
+    content = pickle.dumps((tuple(cases), dict(prepared.metrics)))
+    return sharing.run([(Pack(cases, prepared.metrics), content)])
+
+
+def listing(count: int = 10_000) -> dict[str, Any]:
+    """How long it takes to list so many records, and what that adds to the memory of this process."""
+    small = prepare(replace(PLAN, steps=2))
+    (record,) = InProcess().run(small.cases[:1], small.metrics, MemoryStore())
+    plain = replace(record, pictures=Pictures())
+    with tempfile.TemporaryDirectory() as folder:
+        store = FolderStore.create(Path(folder))
+        bodies = [(f"{number:024}", replace(plain, key=f"{number:024}").to_json()) for number in range(count)]
+        with store._connection() as connection:
+            connection.executemany("INSERT INTO records (key, body) VALUES (?, ?)", bodies)
+        del bodies
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        started, spent = time.perf_counter(), time.process_time()
+        found = sum(1 for _ in store.records())
+        wall, cpu = time.perf_counter() - started, time.process_time() - spent
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    row = {
+        "records": found,
+        "seconds": round(wall, 3),
+        "cpu_seconds": round(cpu, 3),
+        "grown_megabytes": round(grown, 1),
+    }
+    print(row, flush=True)
+    return row
+
+
+def digits(cases: Sequence[Case], store: FolderStore) -> list[str]:
+    """The records without how long they took."""
+    found = [store.get(case.key) for case in cases]
+    return [replace(one, seconds=0.0, cpu_seconds=0.0).to_json() for one in found if one is not None]
+
+
+def ray_faults(folder: Path) -> dict[str, Any]:
+    """Cases on a local Ray cluster of two nodes; a worker is killed, then a node; compared with an undisturbed run."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    prepared = prepare(replace(PLAN, rounds=6, nulls=6, steps=60))
+    started = time.monotonic()
+    cluster = Cluster()
+    cluster.add_node(num_cpus=1)
+    node = cluster.add_node(num_cpus=1)
+    ready = time.monotonic() - started
+    killed: list[str] = []
+
+    def watch(index: int, title: str, slot: int = 0) -> Progress:
+        del title, slot
+        if index == 6 and not killed:
+            process = next(int(one.name) for one in Path("/proc").iterdir() if is_actor(one))
+            os.kill(process, signal.SIGKILL)
+            killed.append("worker")
+        elif index == 12 and len(killed) == 1:
+            cluster.remove_node(node, allow_graceful=False)
+            killed.append("node")
+        return silent
+
+    store, calm = FolderStore.create(folder / "ray"), FolderStore.create(folder / "calm")
+    records = list(RayCluster(cluster.address).run(prepared.cases, prepared.metrics, store, watch))
+    took = time.monotonic() - started
+    ray.shutdown()
+    cluster.shutdown()
+    list(InProcess().run(prepared.cases, prepared.metrics, calm))
+    return {
+        "cases": len(prepared.cases),
+        "done": len(records),
+        "killed": killed,
+        "equal": digits(prepared.cases, store) == digits(prepared.cases, calm),
+        "cluster_seconds": round(ready, 1),
+        "seconds": round(took, 1),
+        "actors_left": sum(is_actor(one) for one in Path("/proc").iterdir()),
+    }
+
+
+def is_actor(process: Path) -> bool:
+    """Whether a folder of /proc is that of a worker of ours on a Ray cluster."""
+    try:
+        return process.name.isdigit() and b"ray::CaseActor" in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def ray_run(prepared: PreparedAudit) -> dict[str, Any]:
+    import ray
+
+    watch = Watched()
+    executor: Executor = RayCluster("local", 2)
+    row = measured("ray, two actors", executor.run(prepared.cases, prepared.metrics, MemoryStore(), watch), watch)
+    ray.shutdown()
+    return row
+
+
+PARTS = ("pool", "listing", "faults", "in process", "ray")
+
+
+def measure(part: str, seconds: float) -> dict[str, Any]:
+    """The values of one part, by their names in the file."""
+    if part == "listing":
+        return {"listing": listing()}
+    if part == "faults":
+        with tempfile.TemporaryDirectory() as folder:
+            return {"ray_faults": ray_faults(Path(folder))}
+    prepared = prepared_for(seconds)
+    if part == "ray":
+        return {"ray": ray_run(prepared)}
+    watch = Watched()
+    if part == "in process":
+        run = InProcess().run(prepared.cases, prepared.metrics, MemoryStore(), watch)
+        return {"in_process": measured("in process", run, watch)}
+    one = measured("pool of 1", pooled(prepared.cases, prepared, 1, watch), watch)
+    watch = Watched()
+    two = measured("pool of 2", pooled(prepared.cases, prepared, 2, watch), watch)
+    return {
+        "pool_of_1": one,
+        "pool_of_2": two,
+        "overhead": round(one["seconds"] / one["seconds_of_cases"] - 1, 4),
+        "overhead_in_cpu_seconds_of_driver": round(one["driver_cpu_seconds"] / one["cpu_seconds_of_cases"], 4),
+        "speed_up_of_two": round(one["seconds"] / two["seconds"], 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    result: dict[str, Any] = {}
+    if options.out is not None and options.out.is_file():
+        result = json.loads(options.out.read_text("utf-8"))
+    for part in options.parts:
+        load = os.getloadavg()[0]
+        found = measure(part, options.seconds)
+        print(json.dumps(found), flush=True)
+        result |= found | {
+            "command": f"python benchmarks/executors.py --seconds {options.seconds:g}",
+            "version": VERSION,
+            "code": answering_code(),
+            "machine": {"system": platform.platform(), "cores": cores(), "torch": torch.__version__},
+            "load_before": result.get("load_before", {}) | {part: round(load, 2)},
+        }
+        if options.out is not None:
+            write_text(options.out, json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""``leakgauge record``: a round from the files that a framework left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from leakgauge.cli.check import input_shape
+from leakgauge.cli.options import (
+    JsonFlag,
+    LossOption,
+    ModelOption,
+    NormaliseOption,
+)
+from leakgauge.cli.output import print_json, print_path
+from leakgauge.errors import InvalidCase
+
+
+def record(
+    before: Annotated[Path, typer.Option("--before", help="Weights sent to the client: .safetensors, .pt or .npz.")],
+    after: Annotated[Path | None, typer.Option("--after", help="Weights that came back.")] = None,
+    difference: Annotated[
+        Path | None, typer.Option("--difference", help="In place of --after: after minus before, as NVFlare sends.")
+    ] = None,
+    base: Annotated[
+        Path | None, typer.Option("--base", help="Weights that did not travel, where adapters or a head alone did.")
+    ] = None,
+    shape: Annotated[
+        str, typer.Option("--input", help="Of one input: 3,224,224 for images, 30 for rows of values.")
+    ] = "3,32,32",
+    model: ModelOption = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Examples the client trained on.")] = None,
+    local_update: Annotated[str, typer.Option("--local-update", help="fedsgd, fedavg:epochs=1,..., or unknown.")] = (
+        "fedsgd"
+    ),
+    defence: Annotated[str, typer.Option("--defence", help="What the client did to its update; none or unknown.")] = (
+        "none"
+    ),
+    mode: Annotated[str | None, typer.Option("--mode", help="The client's: eval or train; else by BatchNorm.")] = None,
+    loss: LossOption = None,
+    normalise: NormaliseOption = None,
+    truth: Annotated[
+        Path | None, typer.Option("--truth", help="With --model: .npz of the private batch, to check the round on.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="The round that is written.")] = Path("round.safetensors"),
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a recorded round of the weights before and after a client's training, whichever framework ran it.
+
+    With --model and --truth its sign, scale and client are checked as `leakgauge explain` does.
+    """
+    from leakgauge.protocol.recording import RecordedRound, write_round
+    from leakgauge.protocol.state_dicts import plus
+    from leakgauge.protocol.weight_files import read_weights
+    from leakgauge.risk.models import model_by_name, space_of
+
+    if (after is None) == (difference is None):
+        raise InvalidCase("A round needs what came back; give either --after or --difference.")
+    if truth is not None and model is None:
+        raise InvalidCase("The round is checked on --truth through the model; give --model as well.")
+    space = space_of(input_shape(shape))
+    names = None if model is None else list(model_by_name(model, space, None, None).state_dict())
+    sent = read_weights(before, names)
+    if difference is not None:
+        back = plus(sent, read_weights(difference, names))
+    else:
+        assert after is not None
+        back = read_weights(after, names)
+    known: dict[str, Any] = {"num_examples": batch_size, "loss": loss, "normalise": normalise}
+    known |= {"local_update": None if local_update == "unknown" else local_update}
+    known |= {"defence": None if defence == "unknown" else defence} | ({} if mode is None else {"mode": mode})
+    made = RecordedRound.between(sent, back, space, **known)
+    if base is not None:
+        made = made.over(read_weights(base, names))
+    write_round(out, made)
+    said = _checked(out, model, truth) if truth is not None and model is not None else []
+    if as_json:
+        facts = {"mode": made.mode, "tensors": len(made.state), "sent": len(made.update), "explanation": said}
+        print_json("record", None, [], file=str(out), **facts)
+        return
+    for sentence in said:
+        Console().print(sentence, markup=False)
+    print_path("Round", out)
+
+
+def _checked(file: Path, model: str, truth: Path) -> list[str]:
+    from leakgauge.audit.recorded import RecordedPlan
+    from leakgauge.cli.explain import search_readings
+    from leakgauge.report.explanations import explanation_sentences
+
+    found = search_readings(RecordedPlan(files=(str(file),), truths=(str(truth),), model=model), 20.0)
+    return list(explanation_sentences(found))
