@@ -19,7 +19,7 @@ demo-check: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist worksteal -m "not slow"
 
-test-slow: $(VENV)/.installed-dev
+test-slow: $(VENV)/.installed-integrations
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist worksteal -m slow tests
 
 check: $(VENV)/.installed-dev
@@ -41,6 +41,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/.installed
+
+# Flower and Ray are half as much again to install, and only what is slow really runs them.
+$(VENV)/.installed-integrations: $(VENV)/.installed-dev
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[integrations-dev]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) report build dist

@@ -3,6 +3,7 @@
 from leakgauge.defences.base import Chain, Defence, NoDefence, chain, parts
 from leakgauge.defences.clipping import Clipping
 from leakgauge.defences.dpsgd import DELTA, DPSGD, epsilon, guaranteed_epsilon
+from leakgauge.defences.finished import on_finished, on_gradient
 from leakgauge.defences.mixing import CrossInstaHide, InstaHide, Mixer, MixUp
 from leakgauge.defences.noise import GaussianNoise, LaplaceNoise
 from leakgauge.defences.pruning import Pruning

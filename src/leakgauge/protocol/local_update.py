@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Generator, Tensor
@@ -270,6 +270,13 @@ class UpdateTransform(ABC):
     """Whether the client trains on mixtures of its images."""
     flips_signs: ClassVar[bool] = False
     """Whether it also reflects their pixels at random."""
+    lengths: ClassVar[tuple[str, ...]] = ()
+    """The options that are in units of the update."""
+
+    def scaled(self, factor: float) -> Self:
+        """What does to an update ``factor`` times as long as much as this does to the update."""
+        known = {name: factor * getattr(self, name) for name in self.lengths}
+        return replace(self, **known) if known else self  # type: ignore[type-var]
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
         """What the client makes of its batch before it computes anything."""
