@@ -79,7 +79,13 @@ BAD = {
     "instahide": ["k=0", "largest=0.25", "flip=-0.1", "flip=2"],
     "instahide_cross": ["private=0", "private=2.0", "least_private=2.0", "largest=0.25", "flip=2"],
     "soteria": ["percentile=-1", "percentile=101", "layer=3"],
-    "dpsgd": ["max_grad_norm=0", "max_grad_norm=inf", "noise_multiplier=-1", "noise_multiplier=inf"],
+    "dpsgd": [
+        "max_grad_norm=0",
+        "max_grad_norm=inf",
+        "noise_multiplier=-1",
+        "noise_multiplier=inf",
+        "expected_batch_size=0",
+    ],
     "secure_aggregation": ["clients=0", "clients=2.0"],
 }
 # Defences whose client trains on an encoding, which is what an informed attacker predicts the update of.
