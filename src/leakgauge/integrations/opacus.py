@@ -77,7 +77,10 @@ class PrivateTraining:
     ) -> AuditResult:
         """What one step on this batch gives away, as it is set up and without DP-SGD; options of `leakgauge.audit`."""
         private = batch if isinstance(batch, Batch) else Batch(*batch)
-        known = {"defences": (UNDEFENDED, self.defence), "local_update": self.client(len(private))} | options
+        known: dict[str, Any] = {
+            "defences": (UNDEFENDED, self.defence),
+            "local_update": self.client(len(private)),
+        } | options
         return audit(self.model, loss, private, **known)
 
 
@@ -124,14 +127,19 @@ def _sample_rate(loader: DataLoader[Any]) -> float:
     return float(vars(loader).get("sample_rate") or 1 / len(loader))
 
 
+def _adam(group: Mapping[str, Any]) -> dict[str, float]:
+    beta1, beta2 = group["betas"]
+    return {"beta1": beta1, "beta2": beta2, "eps": group["eps"], "weight_decay": group["weight_decay"]}
+
+
 _Reader = Callable[[Mapping[str, Any]], LocalOptimiser]
 
 _OPTIMISERS: Mapping[type[torch.optim.Optimizer], _Reader] = {
     torch.optim.SGD: lambda group: LocalSGD(
         group["momentum"], group["dampening"], group["weight_decay"], group["nesterov"]
     ),
-    torch.optim.Adam: lambda group: LocalAdam(*group["betas"], group["eps"], group["weight_decay"]),
-    torch.optim.AdamW: lambda group: LocalAdamW(*group["betas"], group["eps"], group["weight_decay"]),
+    torch.optim.Adam: lambda group: LocalAdam(**_adam(group)),
+    torch.optim.AdamW: lambda group: LocalAdamW(**_adam(group)),
 }
 
 
