@@ -17,6 +17,8 @@ from torch import nn
 pytest.importorskip("flwr", reason="Flower comes with `make .venv/.installed-integrations`, which test-slow needs")
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict, UserConfig
+from flwr.clientapp.mod import fixedclipping_mod, localdp_mod
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideAdaptiveClipping
 from flwr.serverapp.strategy import FedAvg as FlowerFedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -25,6 +27,7 @@ from leakgauge.audit.execute import load_result
 from leakgauge.audit.verdict import Verdict
 from leakgauge.catalogue import standard_metrics
 from leakgauge.config import build_defence
+from leakgauge.defences import Chain, Clipping, GaussianNoise, adaptive_clipping
 from leakgauge.errors import InvalidCase
 from leakgauge.integrations.flower import DeclaredClient, DefenceMod, LeakGate, Recording
 from leakgauge.integrations.flower.leak_gate import WITHHELD
@@ -163,6 +166,42 @@ def test_evaluation_and_errors_pass_untouched(normalised):
         return Message(Error(code=0, reason="out of memory"), reply_to=message)
 
     assert mod(asked(before), CONTEXT, failing).error.reason == "out of memory"
+
+
+def clipped_by_flower(norm, before, after):
+    message = asked(before)
+    message.content["config"]["clipping_norm"] = norm
+    return fixedclipping_mod(message, CONTEXT, answering(after)).content["arrays"].to_torch_state_dict()
+
+
+def test_fixed_clipping_is_what_flower_does_to_the_parameters(normalised):
+    model, _, _ = normalised
+    before = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    after = {name: tensor + torch.randn_like(tensor) for name, tensor in before.items()}
+    for norm in (0.1, 1e3):
+        ours = sent(DefenceMod(f"fixed_clipping:clipping_norm={norm}"), before, after)
+        for name, tensor in clipped_by_flower(norm, before, after).items():
+            torch.testing.assert_close(ours[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_the_norm_of_adaptive_clipping_goes_where_flower_lets_it_go():
+    theirs = DifferentialPrivacyClientSideAdaptiveClipping(FlowerFedAvg(), 0.0, 2)
+    for rounds in range(4):
+        assert adaptive_clipping(rounds=rounds).max_norm == pytest.approx(theirs.clipping_norm, rel=1e-12)
+        theirs._geometric_update(1.0)  # all were clipped
+
+
+def test_local_dp_draws_the_noise_that_flower_draws(normalised, monkeypatch):
+    _, before, after = normalised
+    drawn = []
+    monkeypatch.setattr(localdp_mod, "add_gaussian_noise_inplace", lambda arrays, std: drawn.append(std))
+    localdp_mod.LocalDpMod(2.0, 3.0, 0.7, 1e-6)(asked(before), CONTEXT, answering(after))
+    ours = build_defence("local_dp:clipping_norm=2,sensitivity=3,epsilon=0.7,delta=1e-6")
+    assert isinstance(ours, Chain)
+    clip, noise = ours.defences
+    assert clip == Clipping(2.0)
+    assert isinstance(noise, GaussianNoise)
+    assert noise.std == pytest.approx(float(drawn[0]), rel=1e-12)
 
 
 class OneClient(FlowerFedAvg):
