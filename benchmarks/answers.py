@@ -117,11 +117,13 @@ def answers(results: Results) -> list[Answer]:
     own = (
         _quality,
         _tradeoff,
+        _filters,
         _bounds,
         _calibration,
         _architectures,
         _clients,
         _servers,
+        _aggregation,
         _speed,
         _architecture_costs,
         _memory,
@@ -256,6 +258,37 @@ def _tradeoff(results: Results) -> Answer:
     said = f"{len(result['rows'])} defences. {result['sentence']} {result['remarks'][0]}\n"
     asked = "Which defence stops the leak at what cost in accuracy and time?"
     return Answer(asked, said, ("tradeoff.json",), plots.bars(drawn, axis))
+
+
+def _filters(results: Results) -> Answer:
+    result = results["tradeoff-filters.json"]
+    lines = []
+    for row in result["rows"]:
+        accuracy = ((row["utility"] or {}).get("accuracy") or {}).get("mean")
+        cells = [f"`{row['defence']}`", "–" if accuracy is None else f"{100 * accuracy:.1f} %"]
+        for view in (one for one in row["leakage"] if one["adaptive"]):
+            found = view["metrics"].get("identification")
+            shown = "–" if found is None or found["mean"] is None else number(found["mean"])
+            cells.append(f"{shown} ({view['verdict']})" if view.get("verdict") else shown)
+        lines.append(cells)
+    views = [one for one in result["rows"][0]["leakage"] if one["adaptive"]]
+    columns = ["filter", "accuracy", *(f"identified, batch {one['batch_size']}" for one in views)]
+    said = f"{len(lines)} rows, lengths as on the gradient. {result['sentence']}\n\n{table(columns, lines)}"
+    return Answer("Do the filters that NVFlare and Flower deploy protect anything?", said, ("tradeoff-filters.json",))
+
+
+def _aggregation(results: Results) -> Answer:
+    rows = results["aggregation.json"]["rows"]
+    columns = ("clients", "identified", "identified_null", "psnr", "psnr_null", "labels", "labels_null", "guess")
+    lines = [["–" if row[key] is None else number(row[key]) for key in columns] for row in rows]
+    last = rows[-1]
+    said = (
+        f"One image and {last['labels_each']} labels of each client, out of the sum alone; of {last['clients']} "
+        f"clients {number(100 * last['labels'])} % of the labels and {number(100 * last['identified'])} % of the "
+        f"images.\n\n"
+        f"{table([key.replace('_', ' ') for key in columns], lines)}"
+    )
+    return Answer("Is secure aggregation enough, where the server is honest?", said, ("aggregation.json",))
 
 
 def _bounds(results: Results) -> Answer:
