@@ -176,3 +176,13 @@ def test_noise_comes_first_in_the_stream_however_the_private_client_is_wrapped(e
     first, second = (clients[0](learner, state, batch, generator=again) for _ in range(2))
     assert relative(first.params, alone.params) == 0
     assert relative(second.params, first.params) > 0.1
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-9])
+def test_dropout_is_drawn_anew_in_every_step_with_noise_or_without(noise, examples):
+    batch = examples(2, SHAPE)
+    module = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(243, 5))
+    learner, state = learner_and_state(module, mode="train")
+    client, generator = DPSGD(1e3, noise)(FedSGD()), torch.Generator().manual_seed(7)
+    first, second = (client(learner, state, batch, generator=generator).params for _ in range(2))
+    assert relative(first, second) > 0.1

@@ -49,6 +49,8 @@ class Private(Wrapped):
         )
 
     def stream(self, generator: Generator) -> Generator:
+        if not self.noise_multiplier:
+            return self.inner.stream(generator)
         # A copy, so that the noise is what the generator gives first, as it is for Opacus.
         return torch.Generator(generator.device).set_state(generator.get_state())
 
