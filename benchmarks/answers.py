@@ -281,11 +281,11 @@ def _aggregation(results: Results) -> Answer:
     rows = results["aggregation.json"]["rows"]
     columns = ("clients", "identified", "identified_null", "psnr", "psnr_null", "labels", "labels_null", "guess")
     lines = [["–" if row[key] is None else number(row[key]) for key in columns] for row in rows]
-    last = rows[-1]
+    last, seen = rows[-1], [row for row in rows if row["identified"] is not None][-1]
     said = (
-        f"One image and {last['labels_each']} labels of each client, out of the sum alone; of {last['clients']} "
-        f"clients {number(100 * last['labels'])} % of the labels and {number(100 * last['identified'])} % of the "
-        f"images.\n\n"
+        f"One image and {last['labels_each']} labels of each client, out of the sum alone: of {seen['clients']} "
+        f"clients {number(100 * seen['identified'])} % of the images came back, of {last['clients']} "
+        f"{number(100 * last['labels'])} % of the labels.\n\n"
         f"{table([key.replace('_', ' ') for key in columns], lines)}"
     )
     return Answer("Is secure aggregation enough, where the server is honest?", said, ("aggregation.json",))

@@ -19,7 +19,8 @@ def main(folder: str, defence: str, gate: str, seconds: float) -> None:
         server_app(folder, defence, seconds=seconds),
         client_app(defence, gate, seconds),
         num_supernodes=2,
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+        # A Ray of its own, and not one that happens to run on this machine.
+        backend_config={"init_args": {"address": "local"}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )
 
 
