@@ -17,8 +17,6 @@ DEPLOYED = (
     "svt_privacy",
     "exclude_vars:pattern='head'",
     "fixed_clipping",
-    "adaptive_clipping",
-    "local_dp:clipping_norm=0.1,sensitivity=0.1,epsilon=8",
 )
 
 
