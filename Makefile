@@ -19,7 +19,7 @@ demo-check: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist worksteal -m "not slow"
 
-test-slow: $(VENV)/.installed-cluster
+test-slow: $(VENV)/.installed-integrations
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist worksteal -m slow tests
 
 check: $(VENV)/.installed-dev
@@ -42,9 +42,9 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@ $(VENV)/.installed
 
-# Apart from dev, because Ray is large: what is slow needs it, nothing else does.
-$(VENV)/.installed-cluster: $(VENV)/.installed-dev
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev,ray,parquet]'
+# Flower and Ray are half as much again to install, and only what is slow really runs them.
+$(VENV)/.installed-integrations: $(VENV)/.installed-dev
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[integrations-dev]'
 	touch $@
 
 clean:

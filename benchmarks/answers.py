@@ -122,6 +122,7 @@ def answers(results: Results) -> list[Answer]:
         _architectures,
         _clients,
         _servers,
+        _aggregation,
         _speed,
         _architecture_costs,
         _memory,
@@ -256,6 +257,20 @@ def _tradeoff(results: Results) -> Answer:
     said = f"{len(result['rows'])} defences. {result['sentence']} {result['remarks'][0]}\n"
     asked = "Which defence stops the leak at what cost in accuracy and time?"
     return Answer(asked, said, ("tradeoff.json",), plots.bars(drawn, axis))
+
+
+def _aggregation(results: Results) -> Answer:
+    rows = results["aggregation.json"]["rows"]
+    columns = ("clients", "identified", "identified_null", "psnr", "psnr_null", "labels", "labels_null", "guess")
+    lines = [["–" if row[key] is None else number(row[key]) for key in columns] for row in rows]
+    last, seen = rows[-1], [row for row in rows if row["identified"] is not None][-1]
+    said = (
+        f"One image and {last['labels_each']} labels of each client, out of the sum alone: of {seen['clients']} "
+        f"clients {number(100 * seen['identified'])} % of the images came back, of {last['clients']} "
+        f"{number(100 * last['labels'])} % of the labels.\n\n"
+        f"{table([key.replace('_', ' ') for key in columns], lines)}"
+    )
+    return Answer("Is secure aggregation enough, where the server is honest?", said, ("aggregation.json",))
 
 
 def _bounds(results: Results) -> Answer:

@@ -71,14 +71,20 @@ from leakgauge.defences import (
     DPSGD,
     Clipping,
     CrossInstaHide,
+    ExcludeVars,
     GaussianNoise,
     InstaHide,
     LaplaceNoise,
     MixUp,
     NoDefence,
+    PercentilePrivacy,
     Pruning,
     SecureAggregation,
     Soteria,
+    SVTPrivacy,
+    adaptive_clipping,
+    fixed_clipping,
+    local_dp,
 )
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
 from leakgauge.errors import InvalidCase
@@ -179,6 +185,12 @@ DEFENCES: Shelf = {
     "soteria": Soteria,
     "dpsgd": DPSGD,
     "secure_aggregation": SecureAggregation,
+    "percentile_privacy": PercentilePrivacy,
+    "svt_privacy": SVTPrivacy,
+    "exclude_vars": ExcludeVars,
+    "fixed_clipping": fixed_clipping,
+    "adaptive_clipping": adaptive_clipping,
+    "local_dp": local_dp,
 }
 
 SCHEMES: Shelf = {"mixup": Mixup, "inside": InsideDataset, "cross": CrossDataset}

@@ -31,7 +31,7 @@ def digest(words: Iterable[str], tensors: Iterable[Tensor], numbers: Iterable[in
     return state.hexdigest()[:_LENGTH]
 
 
-_SHOWING = ("cli", "report", "reproduce", "sweep", "tradeoff")
+_SHOWING = ("cli", "integrations", "report", "reproduce", "sweep", "tradeoff")
 """Rooms that ask for answers and show them; what they decide, such as a model's weights, is among the inputs."""
 
 
@@ -51,7 +51,7 @@ def code_fingerprint(*packages: str) -> str:
 @cache
 def answering_code() -> str:
     """A digest of the source that decides the answer to a case: every .py file of LeakGauge but those that only ask and
-    show (cli, report, reproduce, sweep, tradeoff).
+    show (cli, integrations, report, reproduce, sweep, tradeoff).
 
     Whatever is kept under a key that holds it is computed anew once any of these files has changed. For code that is
     none of these files see `foreign_code`; the dependencies are not covered, their versions are in `environment`.

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from leakgauge.bounds.guarantees import ConcentratedGuarantee, GaussianGuarantee, gaussian_epsilon
+from leakgauge.bounds.guarantees import ConcentratedGuarantee, GaussianGuarantee
 from leakgauge.bounds.losses import sampled_gaussian_loss
 from leakgauge.errors import InvalidCase
+from leakgauge.gaussian_mechanism import gaussian_epsilon
 
 
 @pytest.mark.parametrize(("noise", "rounds"), [(0.5, 1), (1.0, 1), (2.0, 1), (1.0, 10), (4.0, 100), (40.0, 1000)])

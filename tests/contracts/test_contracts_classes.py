@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 from abc import ABC
@@ -11,11 +12,19 @@ from typing import Any, Protocol
 
 import leakgauge
 
+OPTIONAL = {"leakgauge.integrations.flower": "flwr"}
+"""What needs a framework that is no part of the dev extra; `.ci/run` installs it."""
+
 
 def classes() -> dict[type[Any], None]:
     """Those defined in the package, in any of its modules."""
     names = (one.name for one in pkgutil.walk_packages(leakgauge.__path__, "leakgauge."))
-    modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+    absent = tuple(name for name, needs in OPTIONAL.items() if importlib.util.find_spec(needs) is None)
+    modules = [
+        importlib.import_module(name)
+        for name in names
+        if not name.endswith("__main__") and not (absent and name.startswith(absent))
+    ]
     return {
         one: None
         for module in modules

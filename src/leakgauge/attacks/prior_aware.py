@@ -19,7 +19,7 @@ from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.local_update import FedSGD, LocalUpdate
 from leakgauge.protocol.observation import UpdateObservation, known
-from leakgauge.protocol.wrappers import Private, per_example_gradients
+from leakgauge.protocol.wrappers import Private, clip_factors, per_example_gradients
 from leakgauge.types import Batch, ModelState, Outcome, Reconstruction
 
 _TOGETHER = 32
@@ -101,7 +101,7 @@ class PriorAware(Attack):
         if isinstance(client, Private) and isinstance(client.inner, FedSGD):
             count = known(observation.num_examples, "num_examples", needed_by=self)
             found = Contributions.of(client, observation.learner, observation.state, self.candidates, self.rest)
-            return found.evidence(count * tree.flatten(observation.update.params), self.sampling)
+            return found.evidence(client.divisor(count) * tree.flatten(observation.update.params), self.sampling)
         if self.sampling < 1:
             raise InvalidCase("PriorAware follows sampled rounds of DP-SGD with one gradient alone; set sampling=1.")
         return torch.stack([self._nearness(observation, client, index) for index in range(len(self.candidates))])
@@ -133,5 +133,5 @@ def _clipped(client: Private, learner: Learner, state: ModelState, batch: Batch)
     for start in range(0, len(batch), _TOGETHER):
         gradients = per_example_gradients(learner, state, batch[slice(start, start + _TOGETHER)])
         flat = torch.cat([tensor.flatten(1) for tensor in gradients.values()], dim=1)
-        rows.append(flat * (client.max_grad_norm / flat.norm(dim=1, keepdim=True).clamp_min(client.max_grad_norm)))
+        rows.append(flat * clip_factors(flat.square().sum(dim=1, keepdim=True), client.max_grad_norm))
     return torch.cat(rows).detach()

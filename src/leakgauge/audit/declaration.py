@@ -11,6 +11,7 @@ import torch
 from leakgauge import params as tree
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.recording import RecordedRound
+from leakgauge.protocol.running_statistics import is_statistic
 from leakgauge.protocol.threat_model import BatchNormAccess, BatchNormKnowledge
 from leakgauge.types import ParamTree
 
@@ -60,12 +61,8 @@ def redeclare(recorded: RecordedRound, said: Mapping[str, Any], corrections: tup
     if mode == "train" and recorded.batch_norm.access is BatchNormAccess.PROXY:
         known["batch_norm"] = BatchNormKnowledge(BatchNormAccess.INFERRED)
     if mode == "eval":
-        known["update"] = {name: tensor for name, tensor in recorded.update.items() if not _is_statistic(name)}
+        known["update"] = {name: tensor for name, tensor in recorded.update.items() if not is_statistic(name)}
     return replace(recorded, **known)
-
-
-def _is_statistic(name: str) -> bool:
-    return name.rpartition(".")[2] in ("running_mean", "running_var", "num_batches_tracked")
 
 
 def _moved(recorded: RecordedRound, factor: float) -> ParamTree:

@@ -41,7 +41,9 @@ from leakgauge.version import VERSION
 
 DEFAULT_LABEL_ATTACK = "best_labels"
 
-_CROWD = 99
+CROWD = 99
+"""Strangers beside a recorded truth, at least."""
+
 _UNRELATED = 64
 """Inputs of the null of a label attack; a larger batch has each several times, with labels of their own."""
 
@@ -115,7 +117,8 @@ def label_attacks() -> Shelf:
 def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
     """Read and check the rounds, the model and the truths; nothing is attacked yet."""
     rounds = [plan.declare(read_round(Path(file))) for file in plan.files]
-    attacks = plan.named_attacks(plan.attacks or (_default_attack(plan, rounds[0]),))
+    usual = DEFAULT_LABEL_ATTACK if plan.labels_only else default_attack(rounds[0])
+    attacks = plan.named_attacks(plan.attacks or (usual,))
     if plan.labels_only:
         rounds = [_state_size(one, plan.batch_size, file) for one, file in zip(rounds, plan.files, strict=True)]
     opened = [OpenRound.of(recorded, import_factory(plan.model)) for recorded in rounds]
@@ -124,7 +127,7 @@ def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
         by_round = _score_labels(plan, opened, attacks)
     else:
         by_round, description["crowd"] = _score_inputs(plan, opened, attacks)
-        description["bounds"] = describe_recorded_bounds([one.observation for one in opened], _CROWD)
+        description["bounds"] = describe_recorded_bounds([one.observation for one in opened], CROWD)
     # Attack by attack, as an audit runs them.
     cases = sorted(
         (case for cases in by_round for case in cases), key=lambda case: list(attacks).index(case.attack_name)
@@ -140,9 +143,8 @@ def open_plan(plan: RecordedPlan) -> tuple[OpenRound, nn.Module, Batch | None]:
     return opened, model, opened.truth(Path(plan.truths[0])) if plan.truths else None
 
 
-def _default_attack(plan: RecordedPlan, recorded: RecordedRound) -> str:
-    if plan.labels_only:
-        return DEFAULT_LABEL_ATTACK
+def default_attack(recorded: RecordedRound) -> str:
+    """The attack on the inputs of a round where none is named."""
     if isinstance(recorded.space, ImageSpace):
         return "quasi_newton"
     # One row is solved for; several are matched, without a prior that is made for images.
@@ -152,29 +154,43 @@ def _default_attack(plan: RecordedPlan, recorded: RecordedRound) -> str:
 def _score_inputs(
     plan: RecordedPlan, opened: Sequence[OpenRound], attacks: Mapping[str, Attack]
 ) -> tuple[list[list[Case]], str]:
+    truths = [one.truth(Path(path)) for one, path in zip(opened, plan.truths)]
+    references = None
+    if plan.references is not None:
+        references = load_references(plan.references, opened[0].observation.space, plan.data_root)
+    return score_inputs(opened, attacks, truths, references, nulls=plan.nulls, seed=plan.seed)
+
+
+def score_inputs(
+    opened: Sequence[OpenRound],
+    attacks: Mapping[str, Attack],
+    truths: Sequence[Batch],
+    references: Tensor | Batch | None,
+    *,
+    nulls: int,
+    seed: int,
+) -> tuple[list[list[Case]], str]:
     """The cases of each round, those with a truth beside their nulls and controls; and what the crowd consists of."""
     named = [
-        [one.for_attack(attack).case(name, attack, seed=plan.seed, number=number) for name, attack in attacks.items()]
+        [one.for_attack(attack).case(name, attack, seed=seed, number=number) for name, attack in attacks.items()]
         for number, one in enumerate(opened)
     ]
-    if not plan.truths:
+    if not truths:
         return named, "none"
-    truths = [one.truth(Path(path)) for one, path in zip(opened, plan.truths, strict=True)]
     seen = opened[0].observation
     width = seen.learner.width(seen.state, seen.probe)
     pool = None
-    if plan.references is not None:
-        references = load_references(plan.references, seen.space, plan.data_root)
+    if references is not None:
         pool = pool_of_references(references, truths[0].inputs, seen.space, seen.learner, width)
     strangers = draw_strangers(
         seen.space,
         truths,
         pool,
         tests=sum(not isinstance(attack, LabelAttack) for attack in attacks.values()) * sum(map(len, truths)),
-        distractors=_CROWD,
-        nulls=plan.nulls,
+        distractors=CROWD,
+        nulls=nulls,
         labels=labels_for(seen.learner, width),
-        generator=seeded(plan.seed, "crowd"),
+        generator=seeded(seed, "crowd"),
     )
     scored = [
         [scored for case in cases for scored in one.for_attack(case.attack).score(case, beside)]
@@ -310,16 +326,20 @@ class OpenRound:
 
     def truth(self, path: Path) -> Batch:
         """The private batch in an .npz, after making sure that it can be the one of this round."""
+        return self.checked(read_batch(path, self.observation.space), f" in {path}")
+
+    def checked(self, truth: Batch, where: str = "") -> Batch:
+        """The private batch, after making sure that it can be the one of this round."""
         seen = self.observation
-        truth, kinds = read_batch(path, seen.space), seen.space.kinds
+        kinds = seen.space.kinds
         if tuple(truth.inputs.shape[1:]) != seen.space.shape:
             raise InvalidCase(
-                f"The true {kinds} in {path} are {tuple(truth.inputs.shape[1:])}, the round says {seen.space.shape}; "
+                f"The true {kinds}{where} are {tuple(truth.inputs.shape[1:])}, the round says {seen.space.shape}; "
                 f"give the {kinds} of this update."
             )
         if seen.num_examples not in (None, len(truth)):
             raise InvalidCase(
-                f"There are {len(truth)} true {kinds} in {path}, but the update covers {seen.num_examples}; "
+                f"There are {len(truth)} true {kinds}{where}, but the update covers {seen.num_examples}; "
                 f"give the {kinds} of this update, and only those."
             )
         check_batch(seen.learner, seen.state, truth, seen.space)

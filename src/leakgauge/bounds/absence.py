@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from leakgauge.bounds.unwrapping import Standing, participations, spreads
-from leakgauge.defences import Clipping, GaussianNoise, LaplaceNoise, Mixer, Pruning, Soteria
+from leakgauge.defences import (
+    Clipping,
+    ExcludeVars,
+    GaussianNoise,
+    LaplaceNoise,
+    Mixer,
+    PercentilePrivacy,
+    Pruning,
+    Soteria,
+    SVTPrivacy,
+)
 from leakgauge.protocol.client_parts import Augmentation, Sharing, Transport
 from leakgauge.protocol.clients import algorithm, layers
 from leakgauge.protocol.local_update import LocalUpdate, Transformed, UpdateTransform
@@ -40,7 +50,11 @@ def _of_transform(transform: UpdateTransform) -> str | None:
         return "clipping only shortens the update"
     if isinstance(transform, Pruning):
         return "pruning only hides entries of the update"
-    if isinstance(transform, Sharing):
+    if isinstance(transform, PercentilePrivacy):
+        return "truncating some entries and hiding others is no noise"
+    if isinstance(transform, SVTPrivacy):
+        return "noise on each entry for itself adds up over the entries"
+    if isinstance(transform, Sharing | ExcludeVars):
         return "sharing a part of the update only keeps the rest"
     if isinstance(transform, Transport):
         return "rounding is no noise"

@@ -87,7 +87,7 @@ class Game:
         return int(evidence.argmax())
 
     def _noisy_sum(self, state: ModelState, secret: int, generator: Generator) -> dict[str, Tensor]:
-        """What the client sends in one round, times the number of examples."""
+        """What the client sends in one round, times what it divided its sum by."""
         present = self.sampling == 1 or float(torch.rand((), generator=generator)) < self.sampling
         chosen = [
             *([self.rest] if self.rest is not None else []),
@@ -97,7 +97,7 @@ class Game:
             raise InvalidCase("A sampled game needs other examples besides the secret; give it a rest.")
         batch = Batch(torch.cat([one.inputs for one in chosen]), torch.cat([one.labels for one in chosen]))
         update = self.client(self.learner, state, batch, generator=generator)
-        return tree.scale(update.params, len(batch))
+        return tree.scale(update.params, self.client.divisor(len(batch)))
 
 
 class WorstCase(NamedTuple):

@@ -18,9 +18,10 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from leakgauge.bounds.losses import PrivacyLoss, sampled_gaussian_loss
+from leakgauge.gaussian_mechanism import gaussian_epsilon
 
 Level = Literal["example", "client"]
 """Whose contribution the noise hides: one example's, or that of the client's whole batch and so of each example."""
@@ -113,23 +114,6 @@ class ConcentratedGuarantee(Guarantee):
         # Canonne, Kamath and Steinke, 2020, Proposition 12.
         found = orders * rho + np.log(1 / (orders * delta)) / (orders - 1) + np.log1p(-1 / orders)
         return max(0.0, float(found.min()))
-
-
-def gaussian_epsilon(shift: float, delta: float) -> float:
-    """The epsilon of one Gaussian mechanism, exactly [Balle and Wang, 2018].
-
-    >>> round(gaussian_epsilon(1.0, 1e-5), 3)
-    4.377
-    """
-    if shift == 0:
-        return 0.0
-
-    def excess(epsilon: float) -> float:
-        below = math.exp(min(epsilon + log_ndtr(-shift / 2 - epsilon / shift), 0.0))
-        return float(ndtr(shift / 2 - epsilon / shift)) - below - delta
-
-    most = shift**2 / 2 + shift * -float(ndtri(delta)) + 1
-    return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, most, xtol=1e-9))
 
 
 @lru_cache(maxsize=64)

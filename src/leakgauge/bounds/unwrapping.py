@@ -9,13 +9,22 @@ import math
 from dataclasses import dataclass, replace
 
 from leakgauge.bounds.guarantees import ConcentratedGuarantee, GaussianGuarantee, Guarantee
-from leakgauge.defences import Clipping, GaussianNoise, LaplaceNoise, Mixer, Pruning, Soteria
+from leakgauge.defences import (
+    Clipping,
+    ExcludeVars,
+    GaussianNoise,
+    LaplaceNoise,
+    Mixer,
+    PercentilePrivacy,
+    Pruning,
+    Soteria,
+)
 from leakgauge.protocol.client_parts import Augmentation, Sharing
 from leakgauge.protocol.clients import algorithm, layers, transforms
 from leakgauge.protocol.local_update import FedAvg, FedSGD, LocalUpdate, Transformed, UpdateTransform, Wrapped
 from leakgauge.protocol.wrappers import Aggregated, Private
 
-_SHORTER = (Clipping, Pruning, Soteria)
+_SHORTER = (Clipping, Pruning, Soteria, PercentilePrivacy, ExcludeVars)
 """What makes no update longer."""
 
 

@@ -21,6 +21,7 @@ class Clipping(UpdateTransform):
     """
 
     departure: ClassVar[Departure] = Departure.LENGTH
+    lengths: ClassVar[tuple[str, ...]] = ("max_norm",)
 
     max_norm: float = 1.0
 

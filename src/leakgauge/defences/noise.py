@@ -34,6 +34,7 @@ class GaussianNoise(AdditiveNoise):
     """Add N(0, std^2) to every entry. Without clipping first this carries no privacy guarantee."""
 
     departure: ClassVar[Departure] = Departure.GAUSSIAN
+    lengths: ClassVar[tuple[str, ...]] = ("std",)
 
     std: float = 1e-2
 
@@ -49,6 +50,7 @@ class LaplaceNoise(AdditiveNoise):
     """Add Laplace noise of the given scale (standard deviation sqrt(2) * scale) to every entry."""
 
     departure: ClassVar[Departure] = Departure.LAPLACE
+    lengths: ClassVar[tuple[str, ...]] = ("scale",)
 
     scale: float = 1e-2
 

@@ -115,7 +115,11 @@ def gain(client: LocalUpdate | None, num_examples: int) -> float | None:
     steps, count = algorithm(client), local_steps(client, num_examples)
     if count is None:
         return None
-    return steps.rule.gain(count) if isinstance(steps, LocalSteps) else 1.0
+    # DP-SGD may divide by another number of examples than a mean does.
+    size = round(examples_per_step(client, num_examples))
+    shares = [size / layer.divisor(size) for layer in layers(client) if isinstance(layer, Private)]
+    worth = steps.rule.gain(count) if isinstance(steps, LocalSteps) else 1.0
+    return None if worth is None else worth * math.prod(shares)
 
 
 def way(client: LocalUpdate | None, num_examples: int) -> float:
@@ -130,6 +134,8 @@ def is_mean_gradient(client: LocalUpdate) -> bool:
     """Whether the update of all examples is the mean of the updates of equal parts."""
     if isinstance(client, Transformed):
         return client.transform.mixes and is_mean_gradient(client.inner)
+    if isinstance(client, Private) and client.expected_batch_size is not None:
+        return False  # each part would be divided by what is expected of the whole
     return isinstance(client, FedSGD) or (isinstance(client, Private | Aggregated) and is_mean_gradient(client.inner))
 
 

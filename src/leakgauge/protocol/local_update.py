@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Generator, Tensor
@@ -52,7 +52,7 @@ class LocalUpdate(ABC):
         """What the client sends, with the encoding that only the client knows."""
         if len(batch) == 0:
             raise InvalidCase("The private batch is empty; a client needs at least one example to compute an update.")
-        with torch.no_grad(), global_stream(generator):
+        with torch.no_grad(), global_stream(self.stream(generator)):
             encoding = self.encode(learner, state, batch, generator=generator)
             images = encoding.batch.inputs
             masks = torch.get_rng_state()
@@ -60,6 +60,10 @@ class LocalUpdate(ABC):
             torch.set_rng_state(masks)  # the run then drops out what the statistics saw dropped
             params = self.run(learner, state, encoding.batch, generator=generator)
         return Sent(Update(tree.map_tensors(Tensor.detach, params), statistics), encoding)
+
+    def stream(self, generator: Generator) -> Generator:
+        """What the model's own draws, such as dropout masks, are seeded by."""
+        return generator
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
         """What the client trains on in place of its private batch."""
@@ -270,6 +274,13 @@ class UpdateTransform(ABC):
     """Whether the client trains on mixtures of its images."""
     flips_signs: ClassVar[bool] = False
     """Whether it also reflects their pixels at random."""
+    lengths: ClassVar[tuple[str, ...]] = ()
+    """The options that are in units of the update."""
+
+    def scaled(self, factor: float) -> Self:
+        """What does to an update ``factor`` times as long as much as this does to the update."""
+        known = {name: factor * getattr(self, name) for name in self.lengths}
+        return replace(self, **known) if known else self  # type: ignore[type-var]
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
         """What the client makes of its batch before it computes anything."""
@@ -315,6 +326,9 @@ class Wrapped(LocalUpdate):
     @property
     def departure(self) -> Departure:
         return Departure.NONE
+
+    def stream(self, generator: Generator) -> Generator:
+        return self.inner.stream(generator)
 
     def encode(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> Encoding:
         return self.inner.encode(learner, state, batch, generator=generator)

@@ -13,10 +13,14 @@ COUNTER = "num_batches_tracked"
 _MEAN, _VARIANCE = "running_mean", "running_var"
 
 
+def is_statistic(name: str) -> bool:
+    """Whether an entry of a state dict is what BatchNorm keeps of the batches it saw."""
+    return name.rpartition(".")[2] in (_MEAN, _VARIANCE, COUNTER)
+
+
 def statistics_moved(moved: ParamTree) -> bool:
     """Whether a BatchNorm layer took notice of a batch, which it does in train mode only."""
-    kept = (_MEAN, _VARIANCE, COUNTER)
-    return any(name.rpartition(".")[2] in kept and bool(tensor.any()) for name, tensor in moved.items())
+    return any(is_statistic(name) and bool(tensor.any()) for name, tensor in moved.items())
 
 
 def batches_seen(moved: ParamTree) -> int | None:

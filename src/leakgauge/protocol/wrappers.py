@@ -17,17 +17,27 @@ from leakgauge.types import Batch, ModelState, ParamTree
 _TOGETHER = 16
 """Examples whose gradients are held at a time."""
 
+_MARGIN = 1e-6
+"""What Opacus adds to the length of a gradient before it divides by it."""
+
 
 @dataclass(frozen=True)
 class Private(Wrapped):
     """A local update each of whose gradients is that of DP-SGD [Abadi et al., 2016].
 
     Every example's gradient is clipped to ``max_grad_norm``, the clipped ones are summed, N(0, (noise_multiplier *
-    max_grad_norm)^2) is added to every entry, and the sum is divided by the number of examples.
+    max_grad_norm)^2) is added to every entry, and the sum is divided by the number of examples, or by the
+    ``expected_batch_size`` of batches whose examples are drawn each by its own coin. With a generator of the same seed
+    it is what Opacus computes.
     """
 
     max_grad_norm: float
     noise_multiplier: float
+    expected_batch_size: int | None = None
+
+    def divisor(self, num_examples: int) -> int:
+        """What the sum over so many examples is divided by."""
+        return self.expected_batch_size or num_examples
 
     @property
     def departure(self) -> Departure:
@@ -38,6 +48,12 @@ class Private(Wrapped):
             replace(learner, gradient_rule=self._clipped_gradient), state, batch, observed=observed
         )
 
+    def stream(self, generator: Generator) -> Generator:
+        if not self.noise_multiplier:
+            return self.inner.stream(generator)
+        # A copy, so that the noise is what the generator gives first, as it is for Opacus.
+        return torch.Generator(generator.device).set_state(generator.get_state())
+
     def run(self, learner: Learner, state: ModelState, batch: Batch, *, generator: Generator) -> ParamTree:
         scale = self.noise_multiplier * self.max_grad_norm
 
@@ -45,22 +61,24 @@ class Private(Wrapped):
             mean = self._clipped_gradient(learner, state, batch)
             if not scale:
                 return mean
-            return tree.map_tensors(
-                lambda tensor: (
-                    tensor + (scale / len(batch)) * torch.randn(tensor.shape, generator=generator).to(tensor)
-                ),
-                mean,
-            )
+            share = 1 / self.divisor(len(batch))
+            return tree.map_tensors(lambda tensor: tensor + share * _normal(tensor, scale, generator), mean)
 
         return self.inner.run(replace(learner, gradient_rule=noisy), state, batch, generator=generator)
 
     def _clipped_gradient(self, learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
         parts = [batch[slice(start, start + _TOGETHER)] for start in range(0, len(batch), _TOGETHER)]
         means = [mean_of_clipped(per_example_gradients(learner, state, part), self.max_grad_norm) for part in parts]
+        shares = [len(part) / self.divisor(len(batch)) for part in parts]
         return {
-            name: torch.stack([mean[name] * (len(part) / len(batch)) for mean, part in zip(means, parts)]).sum(dim=0)
+            name: torch.stack([mean[name] * share for mean, share in zip(means, shares)]).sum(dim=0)
             for name in means[0]
         }
+
+
+def _normal(like: Tensor, deviation: float, generator: Generator) -> Tensor:
+    """Noise drawn in the type of a tensor: another type is another stream."""
+    return torch.normal(0.0, deviation, like.shape, generator=generator, dtype=like.dtype).to(like.device)
 
 
 def per_example_gradients(learner: Learner, state: ModelState, batch: Batch) -> dict[str, Tensor]:
@@ -81,9 +99,15 @@ def per_example_gradients(learner: Learner, state: ModelState, batch: Batch) -> 
 def mean_of_clipped(gradients: ParamTree, max_norm: float) -> dict[str, Tensor]:
     """The mean over the first axis of g_i * min(1, max_norm / |g_i|), |g_i| over all tensors of example i."""
     squares = torch.stack([tensor.flatten(1).square().sum(dim=1) for tensor in gradients.values()]).sum(dim=0)
-    # Clamped before the root, whose slope at zero is infinite.
-    factors = max_norm / squares.clamp_min(max_norm**2).sqrt()
+    factors = clip_factors(squares, max_norm)
     return {name: torch.tensordot(factors, t, dims=1) / len(factors) for name, t in gradients.items()}
+
+
+def clip_factors(squares: Tensor, max_norm: float) -> Tensor:
+    """By what gradients of these squared lengths are multiplied: min(1, max_norm / (length + 1e-6)), as in Opacus."""
+    # Clamped before the root, whose slope at zero is infinite.
+    least = max(max_norm - _MARGIN, 0.0)
+    return (max_norm / (squares.clamp_min(least**2).sqrt() + _MARGIN)).clamp_max(1.0)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from leakgauge.bounds import GaussianGuarantee
-from leakgauge.bounds.guarantees import gaussian_epsilon
 from leakgauge.defences import DELTA
+from leakgauge.gaussian_mechanism import gaussian_epsilon
 from leakgauge.metrics import Identification
 from leakgauge.report.charts import Mark
 from leakgauge.report.tradeoff_words import describe_condition

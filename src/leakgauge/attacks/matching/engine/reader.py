@@ -25,7 +25,7 @@ from leakgauge.attacks.matching.engine.layers.operations import (
     Undifferentiated,
 )
 from leakgauge.attacks.matching.engine.network import Network, NetworkStep
-from leakgauge.attacks.matching.engine.recording import Recording, unknown
+from leakgauge.attacks.matching.engine.recording import RecordedNetwork, unknown
 
 Rule = Callable[["Reader", fx.Node], None]
 
@@ -35,7 +35,7 @@ class Reader:
 
     def __init__(
         self,
-        recording: Recording,
+        recording: RecordedNetwork,
         trained: frozenset[str],
         rules: Mapping[str, Rule],
         *,

@@ -28,7 +28,7 @@ Span = tuple[str, set[str]]
 """The name of a layer, and of the operations recorded while it ran."""
 
 
-class Recording(NamedTuple):
+class RecordedNetwork(NamedTuple):
     """The operations of one forward pass in order, in which all shapes are numbers and all control flow is decided."""
 
     graph: fx.GraphModule
@@ -40,7 +40,7 @@ class Recording(NamedTuple):
     """How the model's output is made of the tensors the graph returns."""
 
 
-def record(learner: Learner, state: ModelState, images: Tensor) -> Recording:
+def record(learner: Learner, state: ModelState, images: Tensor) -> RecordedNetwork:
     """The model in its learner's mode on inputs like ``images``; a model whose flow depends on values is refused."""
     # A copy, as layers that keep their weights elsewhere too (LSTM) would hold on to what they ran with.
     learner = replace(learner, module=copy.deepcopy(learner.module))
@@ -74,7 +74,7 @@ def record(learner: Learner, state: ModelState, images: Tensor) -> Recording:
         raise unknown(f"it cannot be traced{place}: {next(iter(str(error).splitlines()), repr(error))}") from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
-    return Recording(graph, names, _innermost(graph, spans), structures[-1])
+    return RecordedNetwork(graph, names, _innermost(graph, spans), structures[-1])
 
 
 @contextmanager

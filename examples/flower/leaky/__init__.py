@@ -1,0 +1,1 @@
+"""Two clients with a photograph each, and what their updates give away."""

@@ -1,0 +1,114 @@
+"""NVFlare's SVTPrivacy: a noisy choice of entries, each with noise of its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge import params as tree
+from leakgauge.defences.noise import LaplaceNoise
+from leakgauge.errors import InvalidCase
+from leakgauge.protocol.local_update import UpdateTransform
+from leakgauge.types import ParamTree
+
+_PASSES = 10_000
+"""How often entries are asked before it is clear that they will not be let through."""
+
+
+@dataclass(frozen=True)
+class SVTPrivacy(UpdateTransform):
+    """The sparse vector technique [Dwork and Roth, 2014; Lyu et al., 2017] as NVFlare deploys it, with its defaults.
+
+    Of n entries q = ceil(``fraction`` n) are to leave. An entry w is let through where |clip(w)| + Lap(4 gamma q /
+    epsilon_2) reaches tau + Lap(2 gamma / epsilon), epsilon_2 = epsilon (2 q)^(2/3); all are asked until q are through.
+    Of these q are drawn, with replacement unless ``replace`` is off, and leave as clip(w + Lap(2 gamma / noise_var));
+    the others are zero. clip is to +-``gamma``. With the defaults the noise is 20 times the clip: what leaves is the
+    sign of w + noise, that of w itself for entries above 1e-3 and a coin's for those below 1e-5. ``spent`` is what the
+    budgets add up to over the entries.
+
+    An attacker who knows it expects of each visible entry its mean, and learns nothing of the others.
+    """
+
+    lengths: ClassVar[tuple[str, ...]] = ("gamma", "tau")
+
+    fraction: float = 0.1
+    epsilon: float = 0.1
+    noise_var: float = 0.1
+    gamma: float = 1e-5
+    tau: float = 1e-6
+    replace: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise InvalidCase(f"SVTPrivacy(fraction=...) must lie in (0, 1], got {self.fraction}; correct it.")
+        for name in ("epsilon", "noise_var"):
+            if not getattr(self, name) > 0:
+                raise InvalidCase(f"SVTPrivacy({name}=...) must be positive, got {getattr(self, name)}; correct it.")
+        if not 0 < self.gamma < math.inf:
+            raise InvalidCase(f"SVTPrivacy(gamma=...) must be positive and finite, got {self.gamma}; correct it.")
+        if not 0 <= self.tau < math.inf:
+            raise InvalidCase(f"SVTPrivacy(tau=...) must be at least 0 and finite, got {self.tau}; correct it.")
+
+    def transform(self, params: ParamTree, *, generator: Generator) -> ParamTree:
+        flat = tree.flatten(params)
+        chosen = self._choose(flat, generator)
+        noise = self._noise(2 * self.gamma / self.noise_var, len(chosen), flat, generator)
+        sent = torch.zeros_like(flat)
+        sent[chosen] = (flat[chosen] + noise).clamp(-self.gamma, self.gamma)
+        parts = sent.split([tensor.numel() for tensor in params.values()])
+        return {name: part.view_as(tensor) for (name, tensor), part in zip(params.items(), parts, strict=True)}
+
+    def anticipate(self, params: ParamTree, *, observed: ParamTree) -> ParamTree:
+        return {name: self._mean(tensor) * (observed[name] != 0) for name, tensor in params.items()}
+
+    def spent(self, entries: int) -> float:
+        """The epsilon of one round over all entries: threshold, questions and releases add up."""
+        wanted = self._wanted(entries)
+        return self.epsilon + self._of_questions(wanted) + wanted * self.noise_var
+
+    def _choose(self, flat: Tensor, generator: Generator) -> Tensor:
+        wanted = self._wanted(flat.numel())
+        size = flat.detach().abs().clamp_max(self.gamma)
+        threshold = self.tau + self._noise(2 * self.gamma / self.epsilon, 1, flat, generator)
+        asked = torch.arange(flat.numel(), device=flat.device)
+        through: list[Tensor] = []
+        for _ in range(_PASSES):
+            doubt = self._noise(4 * self.gamma * wanted / self._of_questions(wanted), len(asked), flat, generator)
+            above = size[asked] + doubt >= threshold
+            through.append(asked[above])
+            asked = asked[~above]
+            if sum(map(len, through)) >= wanted:
+                break
+        else:
+            raise InvalidCase(
+                f"SVTPrivacy(tau={self.tau}) lets fewer than {wanted} entries through however often it asks; lower it."
+            )
+        accepted = torch.cat(through)
+        if self.replace:
+            return accepted[torch.randint(len(accepted), (wanted,), generator=generator).to(flat.device)]
+        return accepted[torch.randperm(len(accepted), generator=generator)[:wanted].to(flat.device)]
+
+    def _mean(self, tensor: Tensor) -> Tensor:
+        """E clip(w + Lap(b)): with h(t) = E max(0, t + Lap(b)), it is h(w + gamma) - h(w - gamma) - gamma."""
+        scale = 2 * self.gamma / self.noise_var
+        if not scale:
+            return tensor.clamp(-self.gamma, self.gamma)
+
+        def above(t: Tensor) -> Tensor:
+            return t.relu() + scale / 2 * torch.exp(-t.abs() / scale)
+
+        return above(tensor + self.gamma) - above(tensor - self.gamma) - self.gamma
+
+    def _wanted(self, entries: int) -> int:
+        return min(entries, math.ceil(self.fraction * entries))
+
+    def _of_questions(self, wanted: int) -> float:
+        return self.epsilon * (2.0 * wanted) ** (2 / 3)
+
+    @staticmethod
+    def _noise(scale: float, count: int, like: Tensor, generator: Generator) -> Tensor:
+        return LaplaceNoise(scale).draw(torch.Size((count,)), generator=generator).to(like)
