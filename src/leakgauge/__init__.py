@@ -21,7 +21,7 @@ from leakgauge.protocol import (
 )
 from leakgauge.protocol.recording import RecordedRound, observe, read_round, write_round
 from leakgauge.risk import ModelCheck, check
-from leakgauge.space import Categorical, Continuous, ImageSpace, InputSpace, TableSpace
+from leakgauge.space import Categorical, Continuous, ImageSpace, InputSpace, TableSpace, TokenSpace
 from leakgauge.types import Batch, ModelState, Outcome, Reconstruction, Update
 from leakgauge.version import VERSION as __version__
 
@@ -48,6 +48,7 @@ __all__ = [
     "RoundExplanation",
     "TableSpace",
     "ThreatModel",
+    "TokenSpace",
     "Update",
     "UpdateObservation",
     "Verdict",
