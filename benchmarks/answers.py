@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import plots
 import readings
+import text_answers
 from readings import OURS, Result, number, spread
 from result_tables import anchor, table
 
@@ -130,6 +131,7 @@ def answers(results: Results) -> list[Answer]:
         _encryption,
         _exact,
         _span,
+        _texts,
     )
     return [
         *(make(results) for make in own[:4]),
@@ -439,6 +441,12 @@ def _span(results: Results) -> Answer:
         f"\n\n{table(columns, lines)}"
     )
     return Answer("What does the span of a gradient give away?", said, ("span.json",))
+
+
+def _texts(results: Results) -> Answer:
+    rows = results["text.json"]["rows"]
+    said, plot = text_answers.told(rows)
+    return Answer("What does the update of a language model or an adapter give away?", said, ("text.json",), plot)
 
 
 def _clients(results: Results) -> Answer:

@@ -65,8 +65,10 @@ from leakgauge.attacks.recipes import (
     stepwise,
     surrogate,
     tab_leak,
+    tag,
 )
-from leakgauge.data import BreastCancer, Cifar10, Cifar100, Csv, Diabetes, Digits, ImageFolder, Mnist, Npz, Photos
+from leakgauge.attacks.text import TokenSpans
+from leakgauge.data import BreastCancer, Cifar10, Cifar100, Csv, Diabetes, Digits, ImageFolder, Mnist, Npz, Photos, Text
 from leakgauge.defences import (
     DPSGD,
     Clipping,
@@ -95,6 +97,7 @@ from leakgauge.metrics import (
     SSIM,
     AffinePSNR,
     CellsRight,
+    ExactText,
     Identification,
     Kind,
     LabelCounts,
@@ -103,10 +106,28 @@ from leakgauge.metrics import (
     LPIPSAlex,
     Metric,
     PublicFound,
+    Rouge1,
+    Rouge2,
+    RougeL,
     ShiftedIdentification,
+    TokenRecall,
     find_weights,
 )
-from leakgauge.models import MLP, VGG, Compact, ConvNet, LeNet, LeNet5, Plain, Precode, ResNet, fcn3, resnet20_4
+from leakgauge.models import (
+    BERT,
+    GPT,
+    MLP,
+    VGG,
+    Compact,
+    ConvNet,
+    LeNet,
+    LeNet5,
+    Plain,
+    Precode,
+    ResNet,
+    fcn3,
+    resnet20_4,
+)
 from leakgauge.protocol import THREAT_MODELS, FedSGD, fedavg
 from leakgauge.protocol.client_parts import Augmentation, Sharing, Transport
 
@@ -118,6 +139,8 @@ ATTACKS: Shelf = {
     "linear_batches": LinearBatches,
     "independent_components": IndependentComponents,
     "patch_embedding": PatchEmbedding,
+    "token_spans": TokenSpans,
+    "tag": tag,
     "best": best,
     "span_matching": span_matching,
     "adaptive": adaptive,
@@ -201,8 +224,10 @@ CLIENT_PARTS: Shelf = {"augmentation": Augmentation, "sharing": Sharing, "transp
 """What a client may do besides its local steps; written after them, joined by ``+``."""
 
 MODELS: Shelf = {
+    "bert": BERT,
     "compact": Compact,
     "convnet": ConvNet,
+    "gpt": GPT,
     "lenet": LeNet,
     "lenet5": LeNet5,
     "mlp": MLP,
@@ -213,6 +238,9 @@ MODELS: Shelf = {
     "resnet20_4": resnet20_4,
     "vgg": VGG,
 }
+
+LANGUAGE_MODELS = ("gpt",)
+"""Those that predict the next token."""
 
 DATASETS: Shelf = {
     "photos": Photos,
@@ -225,6 +253,7 @@ DATASETS: Shelf = {
     "breast_cancer": BreastCancer,
     "diabetes": Diabetes,
     "csv": Csv,
+    "text": Text,
 }
 
 # In the order in which they are shown.
@@ -232,6 +261,11 @@ METRICS: dict[str, type[Metric]] = {
     "identification": Identification,
     "identification_shifted": ShiftedIdentification,
     "cells_right": CellsRight,
+    "token_recall": TokenRecall,
+    "exact_text": ExactText,
+    "rouge_1": Rouge1,
+    "rouge_2": Rouge2,
+    "rouge_l": RougeL,
     "psnr": PSNR,
     "psnr_affine": AffinePSNR,
     "ssim": SSIM,

@@ -18,7 +18,7 @@ from torch import nn
 
 from leakgauge.attacks.base import Attack
 from leakgauge.attacks.budget import BUDGETS, Budget, Clock, with_budget
-from leakgauge.catalogue import ATTACKS, CLIENT_PARTS, DATASETS, DEFENCES, LOCAL_UPDATES, Shelf
+from leakgauge.catalogue import ATTACKS, CLIENT_PARTS, DATASETS, DEFENCES, LANGUAGE_MODELS, LOCAL_UPDATES, Shelf
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
 from leakgauge.defences.base import parts
@@ -26,7 +26,7 @@ from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import import_named, read_options
 from leakgauge.models import NORMALISATIONS, Normalisation, Normalised
 from leakgauge.protocol.local_update import LocalUpdate
-from leakgauge.protocol.losses import LOSSES, LossFunction, as_loss
+from leakgauge.protocol.losses import LOSSES, LossFunction, NextToken, as_loss
 from leakgauge.protocol.threat_model import THREAT_MODELS, ThreatModel
 
 T = TypeVar("T")
@@ -60,13 +60,17 @@ def build_dataset(text: str, root: str | Path | None) -> Dataset:
     return dataset
 
 
-def build_loss(text: str) -> LossFunction:
+def build_loss(text: str, model: str = "") -> LossFunction:
     """A loss of ours, or the user's own function ``package.module:function``.
+
+    The cross-entropy of a ``model`` that predicts tokens is that of the next one.
 
     >>> build_loss("cross_entropy:label_smoothing=0.1")
     CrossEntropy(reduction='mean', output=None, label_smoothing=0.1)
     """
     name, _, rest = text.strip().partition(":")
+    if text == "cross_entropy" and model.partition(":")[0] in LANGUAGE_MODELS:
+        return NextToken()
     if name in LOSSES or not rest or "=" in rest:
         loss: LossFunction = build(LOSSES, text, kind="loss")
         return loss

@@ -21,7 +21,7 @@ from leakgauge.protocol import (
 )
 from leakgauge.protocol.recording import RecordedRound, observe, read_round, write_round
 from leakgauge.risk import ModelCheck, VettedModel, check, vet
-from leakgauge.space import Categorical, Continuous, ImageSpace, InputSpace, TableSpace
+from leakgauge.space import Categorical, Continuous, ImageSpace, InputSpace, TableSpace, TokenSpace
 from leakgauge.types import Batch, ModelState, Outcome, Reconstruction, Update
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "RoundExplanation",
     "TableSpace",
     "ThreatModel",
+    "TokenSpace",
     "Update",
     "UpdateObservation",
     "Verdict",

@@ -1,12 +1,7 @@
-"""What a model takes: the space that private inputs live in, and how an attack moves in it.
-
-``Batch.inputs`` are members of a space, ``n`` of them along the first axis. An attack that differentiates moves in the
-relaxation of the space and decodes what it found; nothing outside this module asks what an entry of an input means.
-"""
+"""The spaces there are: images, and rows of a table; texts are in `token_space`, what a space is in `input_space`."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import isfinite, prod
@@ -16,79 +11,9 @@ import torch
 from torch import Tensor
 
 from leakgauge.errors import InvalidCase, UnsupportedModel
+from leakgauge.input_space import Cells, InputSpace
+from leakgauge.token_space import TokenSpace
 from leakgauge.types import ModelState, Shape
-
-# Entries in [0, 1] differ by at most 1; a diverged row is capped so that it cannot drown the digits of the others.
-_LARGEST_DISTANCE = 1e4
-
-Cells = tuple[tuple[str, str], ...]
-"""An input in words: the name of each part, and its value."""
-
-
-class InputSpace(ABC):
-    """The inputs of a model; subclasses are frozen dataclasses."""
-
-    kind: ClassVar[str]
-    """What one member is called."""
-
-    one: ClassVar[str]
-    kinds: ClassVar[str]
-    """The same with its article, and of several members."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> Shape:
-        """The shape of one input as the model takes it."""
-
-    @property
-    @abstractmethod
-    def size(self) -> str:
-        """The shape in words."""
-
-    @abstractmethod
-    def describe(self) -> str:
-        """What whoever knows the space knows of an input, in the words of the ledger."""
-
-    @abstractmethod
-    def check(self, inputs: Tensor) -> None:
-        """Refuse, in a sentence, what is not a batch of members."""
-
-    @abstractmethod
-    def probe(self, count: int, like: Tensor | ModelState) -> Tensor:
-        """An unremarkable member, ``count`` times."""
-
-    @abstractmethod
-    def relax(self, inputs: Tensor) -> Tensor:
-        """The inputs as points that can be moved and differentiated: members lie in the unit box."""
-
-    @abstractmethod
-    def lift(self, relaxed: Tensor) -> Tensor:
-        """The inverse of ``relax``: what the model takes at these points, member or not, differentiable."""
-
-    @abstractmethod
-    def decode(self, relaxed: Tensor) -> Tensor:
-        """The members nearest to these points, whatever axes come before those of ``shape``."""
-
-    @property
-    @abstractmethod
-    def parts(self) -> int:
-        """How many pixels or columns an input has."""
-
-    @abstractmethod
-    def vectors(self, inputs: Tensor) -> Tensor:
-        """The inputs as vectors, in which two members differ by a squared length of at most 1 for each part."""
-
-    def distance(self, left: Tensor, right: Tensor) -> Tensor:
-        """The mean squared error of each of ``left`` (rows) and each of ``right`` (columns), over their parts."""
-        # Not by matrix products: |a|^2 + |b|^2 - 2ab cancels exactly where a reconstruction is good.
-        lengths = torch.cdist(
-            self.vectors(left).double(), self.vectors(right).double(), compute_mode="donot_use_mm_for_euclid_dist"
-        )
-        return (lengths.square() / self.parts).clamp(max=_LARGEST_DISTANCE)
-
-    @abstractmethod
-    def render(self, member: Tensor) -> Tensor | Cells:
-        """What a reader is shown of one member: pixels ``c h w``, or its parts in words."""
 
 
 @dataclass(frozen=True)
@@ -337,6 +262,8 @@ def space_to_json(space: InputSpace) -> dict[str, Any]:
     """The space as plain values."""
     if isinstance(space, TableSpace):
         return {"columns": [asdict(column) for column in space.columns]}
+    if isinstance(space, TokenSpace):
+        return {"tokens": asdict(space)}
     return {"image_shape": list(space.shape)}
 
 
@@ -346,6 +273,8 @@ def space_from_json(values: Mapping[str, Any]) -> InputSpace:
         if "columns" in values:
             kinds = (Categorical if "categories" in column else Continuous for column in values["columns"])
             return TableSpace(tuple(kind(**column) for kind, column in zip(kinds, values["columns"])))
+        if "tokens" in values:
+            return TokenSpace(**values["tokens"])
         shape = tuple(values["image_shape"])
         if len(shape) != 3 or not all(type(side) is int and 0 < side <= 1 << 16 for side in shape):
             raise ValueError(f"image_shape {shape}")

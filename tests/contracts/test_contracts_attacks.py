@@ -16,6 +16,7 @@ import leakgauge.attacks.malicious
 import leakgauge.attacks.matching
 import leakgauge.attacks.recipes
 import leakgauge.attacks.span
+import leakgauge.attacks.text
 from leakgauge.attacks.analytic import LinearBatches
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.attacks.matching import GradientMatching
@@ -34,6 +35,7 @@ NAMESPACE = {
     **vars(leakgauge.attacks.matching),
     **vars(leakgauge.attacks.recipes),
     **vars(leakgauge.attacks.span),
+    **vars(leakgauge.attacks.text),
     **vars(leakgauge.attacks.analytic),
     **vars(leakgauge.attacks.labels),
     **vars(leakgauge.attacks.malicious),

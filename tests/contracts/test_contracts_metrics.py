@@ -20,8 +20,9 @@ from leakgauge.types import Batch, Outcome, Reconstruction
 
 SIDE = 32
 # LPIPS on VGG differs from that on AlexNet by its network alone, and is slow; names are measured of encodings alone,
-# and rows are tested with their space.
-MEASURED = [name for name, one in METRICS.items() if name != "lpips_vgg" and one.serves not in (Kind.NAMES, Kind.ROWS)]
+# and rows and texts are tested with their space.
+_ELSEWHERE = (Kind.NAMES, Kind.ROWS, Kind.TEXTS)
+MEASURED = [name for name, one in METRICS.items() if name != "lpips_vgg" and one.serves not in _ELSEWHERE]
 CLASSES = 10
 
 

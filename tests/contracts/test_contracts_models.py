@@ -15,6 +15,8 @@ from torch.nn.functional import cross_entropy
 import leakgauge.models
 from leakgauge.catalogue import MODELS
 from leakgauge.models import (
+    BERT,
+    GPT,
     MLP,
     VGG,
     Compact,
@@ -64,7 +66,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def test_every_kind_of_model_in_the_catalogue_is_among_those_tested_here():
-    tested = {type(factory) for factory in SMALL} | {Precode}  # its bottleneck draws; see tests/models
+    tested = {type(factory) for factory in SMALL} | {Precode, BERT, GPT}  # which draws, or take texts; see tests/models
     assert {type(make()) for make in MODELS.values()} == tested
 
 

@@ -16,6 +16,7 @@ from leakgauge.space import (
     ImageSpace,
     InputSpace,
     TableSpace,
+    TokenSpace,
     as_space,
     require,
     space_from_json,
@@ -25,13 +26,14 @@ from leakgauge.space import (
 TABLE = TableSpace(
     (Continuous("age", 18, 95), Categorical("ward", ("A", "B", "C")), Continuous("dose", -0.02, 0.01)),
 )
-SPACES: tuple[InputSpace, ...] = (ImageSpace(3, 5, 4), TABLE, TableSpace((Categorical("sex", ("f", "m")),)))
+TEXTS = TokenSpace(5, ("", " no", " pain", " fever", "."))
+SPACES: tuple[InputSpace, ...] = (ImageSpace(3, 5, 4), TABLE, TableSpace((Categorical("sex", ("f", "m")),)), TEXTS)
 
 every_space = pytest.mark.parametrize("space", SPACES, ids=repr)
 
 
 def members(space: InputSpace, count: int = 6) -> torch.Tensor:
-    return space.decode(torch.rand(count, *space.shape, generator=seeded(0)))
+    return space.draw(count, generator=seeded(0))
 
 
 def test_no_space_is_left_out():
@@ -50,21 +52,23 @@ def test_a_space_is_its_own_configuration_and_returns_from_json(space):
 @every_space
 def test_what_is_decoded_and_the_probe_are_members(space):
     space.check(members(space))
-    far = 9 * torch.randn(4, *space.shape, generator=seeded(1))
+    far = 9 * torch.randn(4, *space.relaxed, generator=seeded(1))
     space.check(space.decode(far))
     probe = space.probe(3, torch.zeros((), dtype=torch.float64))
     space.check(probe)
-    assert probe.dtype == torch.float64
+    assert probe.dtype == space.place(members(space), torch.zeros((), dtype=torch.float64)).dtype
     assert torch.equal(probe[0], probe[2])
 
 
 @every_space
 def test_a_member_survives_relaxing_and_decoding(space):
-    inputs = members(space).double()
+    inputs = space.place(members(space), torch.zeros((), dtype=torch.float64))
     relaxed = space.relax(inputs)
+    assert relaxed.shape[1:] == space.relaxed
     assert relaxed.min() >= 0
     assert relaxed.max() <= 1
-    torch.testing.assert_close(space.lift(relaxed), inputs, rtol=1e-12, atol=1e-12)
+    taken = inputs if inputs.is_floating_point() else relaxed  # a model takes tokens by number or by weight
+    torch.testing.assert_close(space.lift(relaxed), taken, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(space.decode(relaxed), inputs, rtol=1e-12, atol=1e-12)
     # Axes in front, as several restarts have them, change nothing.
     assert torch.equal(space.decode(relaxed.unsqueeze(0)), space.decode(relaxed).unsqueeze(0))
@@ -72,7 +76,7 @@ def test_a_member_survives_relaxing_and_decoding(space):
 
 @every_space
 def test_what_the_model_takes_can_be_differentiated_in_the_relaxation(space):
-    point = torch.rand(1, *space.shape, generator=seeded(0)).requires_grad_()
+    point = torch.rand(1, *space.relaxed, generator=seeded(0)).requires_grad_()
     (gradient,) = torch.autograd.grad(space.lift(point).sum(), point)
     assert bool((gradient != 0).all())
 
@@ -139,6 +143,9 @@ def test_a_cell_outside_its_column_names_the_column(row, column):
         lambda: TableSpace(()),
         lambda: TableSpace((Continuous("age", 0, 1), Continuous("age", 0, 2))),
         lambda: as_space((3, 32)),
+        lambda: TokenSpace(0, ("", "a")),
+        lambda: TokenSpace(4, ("",)),
+        lambda: TokenSpace(4, ("", "a"), pad=2),
     ],
 )
 def test_a_space_without_members_is_refused(make):

@@ -16,9 +16,10 @@ from leakgauge.data import (
     in_tones_of,
     reference_batch,
     resample_rows,
+    resample_texts,
     share_pixels,
 )
-from leakgauge.space import ImageSpace, InputSpace, TableSpace
+from leakgauge.space import ImageSpace, InputSpace, TableSpace, TokenSpace
 from leakgauge.types import Batch
 
 _STATISTICS = 2
@@ -175,6 +176,8 @@ def copies(space: InputSpace, inputs: Tensor, private: Tensor) -> Tensor:
 
 def _distances(space: InputSpace, inputs: Tensor, private: Tensor) -> Tensor:
     """The squared error of each input and each private example or its mirror image, over their parts."""
+    if isinstance(space, TokenSpace):
+        return space.distance(inputs.cpu(), private.cpu())
     left, right = (space.vectors(one.cpu()).double() for one in (inputs, private))
     found = _squares(left, right)
     if isinstance(space, ImageSpace):
@@ -193,7 +196,9 @@ def _make(space: InputSpace, of: Tensor, count: int, generator: Generator) -> Te
         return augment_images(of, count, generator=generator)
     if isinstance(space, TableSpace):
         return resample_rows(space, of, count, generator=generator)
-    return space.decode(torch.rand(count, *space.shape, generator=generator))
+    if isinstance(space, TokenSpace):
+        return resample_texts(space, of, count, generator=generator)
+    return space.draw(count, generator=generator)
 
 
 def _made_name(space: InputSpace, pool: Pool | None) -> str:
@@ -202,6 +207,8 @@ def _made_name(space: InputSpace, pool: Pool | None) -> str:
         return f"augmented copies of {of}"
     if isinstance(space, TableSpace):
         return f"rows resampled column by column from {of} and the columns' ranges"
+    if isinstance(space, TokenSpace):
+        return f"texts of words drawn from {of} and the vocabulary"
     return f"random {space.kinds}"
 
 

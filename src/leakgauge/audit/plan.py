@@ -41,7 +41,7 @@ from leakgauge.protocol.round import Federation
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
 from leakgauge.randomness import seeded
-from leakgauge.space import ImageSpace, InputSpace
+from leakgauge.space import ImageSpace, InputSpace, TokenSpace
 from leakgauge.training import accuracy, victim_model
 from leakgauge.types import Batch, ModelState
 from leakgauge.version import VERSION
@@ -49,6 +49,7 @@ from leakgauge.version import VERSION
 # Two weights of the image prior: the small one finds detail in clean updates, the large one sees through noise.
 DEFAULT_ATTACKS = ("linear_layer", "quasi_newton", "quasi_newton_smooth")
 _WITHOUT_IMAGE_PRIORS = ("linear_layer", "quasi_newton:tv_weight=0,restarts=8")
+_ON_TEXTS = ("token_spans", "tag")
 # The last has a bound: beside what was found stands what any attacker could find at most.
 DEFAULT_DEFENCES = (
     "none",
@@ -168,6 +169,8 @@ def prepare(plan: AuditPlan, progress: Progress = silent) -> PreparedAudit:
 
 def default_attacks(space: InputSpace) -> tuple[str, ...]:
     """The attacks of an audit that names none."""
+    if isinstance(space, TokenSpace):
+        return _ON_TEXTS
     return DEFAULT_ATTACKS if isinstance(space, ImageSpace) else _WITHOUT_IMAGE_PRIORS
 
 
@@ -228,7 +231,7 @@ def _attacks_on_inputs(plan: AuditPlan, space: InputSpace) -> int:
 def _drawn_client(plan: AuditPlan, threat_model: ThreatModel, progress: Progress) -> _Client:
     dataset = build_dataset(plan.dataset, plan.data_root)
     victims = draw_victims(dataset, batch_size=plan.batch_size, rounds=plan.rounds, seed=plan.seed)
-    loss = build_loss(plan.loss)
+    loss = build_loss(plan.loss, plan.model)
     model = victim_model(
         plan.model,
         dataset,

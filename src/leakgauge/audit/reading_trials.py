@@ -128,7 +128,7 @@ class ByTruth(Prober):
         client = held.local_update
         if client is None or isinstance(client, FedSGD) or (isinstance(client, FedAvg) and not client.shuffle):
             return None
-        batch = Batch(truth.inputs.to(held.state.dtype), truth.labels)
+        batch = Batch(held.space.place(truth.inputs, held.state), truth.labels)
         sent = client(held.learner, held.state, batch, generator=seeded(0, "control"))
         return compare_updates(expected, sent.params)
 
@@ -180,7 +180,8 @@ class ByAttack(Prober):
         held, client = opened.observation, opened.observation.local_update
         assert client is not None
         generator = seeded(self.seed, "control")
-        inputs = reference_inputs(held.space, held.num_examples or 1, generator=generator).to(held.state.dtype)
+        inputs = reference_inputs(held.space, held.num_examples or 1, generator=generator)
+        inputs = held.space.place(inputs, held.state)
         labels = held.labels
         if labels is None:
             width = held.learner.width(held.state, held.probe)

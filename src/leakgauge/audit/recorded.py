@@ -221,7 +221,8 @@ def _round_of_labels(opened: OpenRound, labels: Tensor, nulls: int, generator: G
     seen, size = opened.observation, len(labels)
     draw = labels_for(seen.learner, seen.learner.width(seen.state, seen.probe))
     unrelated = reference_inputs(seen.space, min(size, _UNRELATED), generator=generator)
-    unrelated = unrelated[torch.arange(size) % len(unrelated)].to(seen.state.dtype)
+    unrelated = unrelated[torch.arange(size) % len(unrelated)]
+    unrelated = seen.space.place(unrelated, seen.state)
     decoys = tuple(Batch(unrelated, draw(labels, generator)) for _ in range(nulls))
     # The labels are what is compared: a pixel stands for each image.
     images = isinstance(seen.space, ImageSpace)
@@ -318,7 +319,7 @@ class OpenRound:
             if name == UNDEFENDED == declared:
                 break
             for number, decoy in enumerate(beside.batches(case.attack)[1:], start=1):
-                batch = Batch(decoy.inputs.to(seen.state.dtype), decoy.labels)
+                batch = Batch(seen.space.place(decoy.inputs, seen.state), decoy.labels)
                 made = SimulatedClient(client, batch, build_defence(defence), seed=case.seed, round=case.round)
                 source = SimulatedUpdate(made, self.threat_model)
                 cases.append(replace(scored, defence=name, null=number, decoy=batch, source=source))

@@ -207,5 +207,5 @@ def _source_of_decoys(space: InputSpace, private: Batch, pool: Pool | None, coun
 def _make_all(space: InputSpace, of: Tensor, private: Tensor, count: int, generator: Generator) -> Tensor:
     """As many strangers as are asked for: random ones where nothing strange can be made."""
     made = make_strangers(space, of, private, count, generator=generator)
-    anything = space.decode(torch.rand(count - len(made), *space.shape, generator=generator))
+    anything = space.draw(count - len(made), generator=generator)
     return torch.cat((made, anything.to(made)))

@@ -22,8 +22,9 @@ def check(
         typer.Argument(help="package.module:factory, then :depth=20 for arguments, or a catalogue model."),
     ],
     shape: Annotated[
-        str, typer.Option("--input", help="Of one input: 3,224,224 for images, 30 for rows of values.")
+        str, typer.Option("--input", help="Of one input: 3,224,224 for images, 30 for rows of values, 32 for texts.")
     ] = "3,32,32",
+    vocabulary: Annotated[int | None, typer.Option("--vocabulary", help="Tokens there are; for texts.")] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", help="Examples per update.")] = 1,
     loss: LossOption = None,
     normalise: NormaliseOption = None,
@@ -34,17 +35,18 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Say without data what can be attacked in a model, by which route, at what cost, and what would end it."""
+    from leakgauge.config import build_loss
     from leakgauge.report.model_check import show_check
     from leakgauge.report.progress import training_progress
     from leakgauge.risk import check as check_model
     from leakgauge.risk.models import model_by_name, space_of
 
-    space = space_of(input_shape(shape))
+    space = space_of(input_shape(shape), vocabulary)
     with training_progress(stderr(), "model", "checking") as progress:
         built = model_by_name(model, space, classes, normalise)
         found = check_model(
             built,
-            "cross_entropy" if loss is None else loss,
+            build_loss("cross_entropy" if loss is None else loss, model),
             space=space,
             batch_size=batch_size,
             mode=mode,  # type: ignore[arg-type]

@@ -75,8 +75,8 @@ def invert(
     options = locals()
     from leakgauge.cli.explain import explain_result
     from leakgauge.report.images import write_images
-    from leakgauge.report.rows import write_rows
-    from leakgauge.space import TableSpace
+    from leakgauge.report.rows import write_rows, write_texts
+    from leakgauge.space import TableSpace, TokenSpace
 
     limits = limits_of(fail_above)
     plan = _plan(options, [file], [attack] if attack else None, [] if truth is None else [truth])
@@ -85,6 +85,8 @@ def invert(
         for record in row.records:
             if isinstance(record.space, TableSpace):
                 write_rows(record.space, record.pictures.reconstructions, out)
+            elif isinstance(record.space, TokenSpace):
+                write_texts(record.space, record.pictures.reconstructions, out)
             else:
                 write_images(record.pictures.reconstructions, out)
     said = explain_result(plan, result, search=explain) if result.complete else None

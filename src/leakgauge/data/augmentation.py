@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.space import TableSpace
+from leakgauge.space import TableSpace, TokenSpace
 
 _AT_ONCE = 64
 """Images that are made together: several times as many pieces of them are in memory."""
@@ -42,6 +42,20 @@ def resample_rows(space: TableSpace, rows: Tensor, count: int, *, generator: Gen
         taken = torch.rand(count, 1, generator=generator).to(rows.device) < len(rows) / (len(rows) + 2)
         blocks.append(torch.where(taken, own[source], any_value))
     return torch.cat(blocks, dim=-1)
+
+
+def resample_texts(space: TokenSpace, texts: Tensor, count: int, *, generator: Generator) -> Tensor:
+    """``count`` new texts of the lengths that these have, token by token: one of theirs, or any of the vocabulary.
+
+    As of rows, the fewer texts there are, the less of a new one is taken from them.
+    """
+    source = torch.randint(len(texts), (count,), generator=generator).to(texts.device)
+    spoken = texts[texts != space.pad]
+    taken = spoken[torch.randint(len(spoken), (count, space.length), generator=generator).to(texts.device)]
+    foreign = torch.randint(len(space.vocabulary) - 1, (count, space.length), generator=generator).to(texts.device)
+    own = torch.rand(count, space.length, generator=generator).to(texts.device) < len(texts) / (len(texts) + 2)
+    made = torch.where(own, taken, foreign + (foreign >= space.pad))
+    return torch.where(texts[source] == space.pad, space.pad, made)
 
 
 def _augment(images: Tensor, count: int, generator: Generator) -> Tensor:

@@ -141,7 +141,7 @@ def reference_inputs(space: InputSpace, count: int, *, generator: torch.Generato
     """``count`` unrelated members of a space: crops of photographs for images, for anything else random ones."""
     if isinstance(space, ImageSpace):
         return reference_images(space.shape, count, generator=generator)
-    return space.decode(torch.rand(count, *space.shape, generator=generator))
+    return space.draw(count, generator=generator)
 
 
 def reference_images(shape: Shape, count: int, *, generator: torch.Generator, split: Split | None = None) -> Tensor:

@@ -14,3 +14,4 @@ from leakgauge.metrics.psnr import PSNR
 from leakgauge.metrics.public_found import PublicFound
 from leakgauge.metrics.shifted_identification import ShiftedIdentification
 from leakgauge.metrics.ssim import SSIM
+from leakgauge.metrics.texts import ExactText, Rouge1, Rouge2, RougeL, TokenRecall

@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from leakgauge.metrics.alignment import Comparison
-from leakgauge.space import ImageSpace, InputSpace, TableSpace
+from leakgauge.space import ImageSpace, InputSpace, TableSpace, TokenSpace
 
 
 class Kind(Enum):
@@ -18,13 +18,14 @@ class Kind(Enum):
 
     IMAGES = "images"
     ROWS = "rows of a table"
+    TEXTS = "texts"
     INPUTS = "inputs of any kind"
     LABELS = "labels"
     NAMES = "public images that were named"
 
     def fits(self, space: InputSpace) -> bool:
         """Whether it can be compared where inputs live in this space."""
-        served = {Kind.IMAGES: ImageSpace, Kind.ROWS: TableSpace}
+        served = {Kind.IMAGES: ImageSpace, Kind.ROWS: TableSpace, Kind.TEXTS: TokenSpace}
         return isinstance(space, served.get(self, InputSpace))
 
 

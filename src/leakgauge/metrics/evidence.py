@@ -16,7 +16,7 @@ import torch
 from scipy import fft, special
 from torch import Tensor
 
-from leakgauge.space import Continuous, ImageSpace, InputSpace, TableSpace
+from leakgauge.space import Continuous, ImageSpace, InputSpace, TableSpace, TokenSpace
 
 _RESOLUTION = 1e-9
 """Distances below it are those of equal inputs: 90 dB."""
@@ -103,6 +103,8 @@ def _weigh(
         exponent = tail_exponent(crowd)
         if isinstance(space, TableSpace):
             exponent = min(exponent, _continuous(strangers, space) / 2)
+        if isinstance(space, TokenSpace):
+            exponent = 0.0  # tokens match by chance alone, so that only the rank says something
         for row, (distance, rival) in enumerate(zip(nearness.tolist(), _rivals(own, spoken, at), strict=True)):
             p = max(
                 rank_or_margin(distance, crowd, exponent),
@@ -168,6 +170,8 @@ def tail_exponent(crowd: Tensor) -> float:
 
 def _distances(inputs: tuple[Tensor, ...], candidates: Tensor, space: InputSpace) -> list[Tensor]:
     """Of all inputs (rows) from each candidate (columns), by each statistic, in float64."""
+    if isinstance(space, TokenSpace):
+        return [torch.cat([space.distance(some, candidates) for some in inputs])]
     given = candidates.double().clamp(-_LARGEST, _LARGEST)
     if not isinstance(space, ImageSpace):
         return [torch.cat([space.distance(some, given) for some in inputs])]

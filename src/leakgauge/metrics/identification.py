@@ -8,6 +8,7 @@ from torch import Tensor
 
 from leakgauge.metrics.alignment import Comparison
 from leakgauge.metrics.base import Kind, Metric
+from leakgauge.space import TokenSpace
 
 
 @final
@@ -33,6 +34,8 @@ class Identification(Metric):
         if comparison.distractors is None or not _count(comparison):
             return scores
         space, distractors = comparison.space, comparison.distractors.double()
+        if isinstance(space, TokenSpace):
+            return _rank_texts(space, comparison, scores)
         originals, found = (space.vectors(one.double()) for one in (comparison.originals, comparison.reconstructions))
         shared = None if _per_victim(comparison) else space.vectors(distractors)
         for row in comparison.measured.nonzero().flatten().tolist():
@@ -61,6 +64,17 @@ class Identification(Metric):
             return self.chance(comparison)
         victims = len(comparison.originals)
         return min(1.0, max(victims, comparison.candidates) / (count + (1 if _per_victim(comparison) else victims)))
+
+
+def _rank_texts(space: TokenSpace, comparison: Comparison, scores: Tensor) -> Tensor:
+    """By what the texts have in common: as vectors they would be as long as the vocabulary."""
+    assert comparison.distractors is not None
+    for row in comparison.measured.nonzero().flatten().tolist():
+        others = comparison.distractors[row] if _per_victim(comparison) else comparison.distractors
+        compared = torch.cat((comparison.originals[row][None], others.to(comparison.originals)))
+        own, *rest = space.distance(comparison.reconstructions[row][None], compared)[0].tolist()
+        scores[row] = float(own < min(rest))
+    return scores
 
 
 def _count(comparison: Comparison) -> int:

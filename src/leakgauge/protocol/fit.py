@@ -11,6 +11,7 @@ from torch import Tensor
 from leakgauge import params as tree
 from leakgauge.errors import LeakGaugeError
 from leakgauge.protocol.clients import mixes
+from leakgauge.protocol.losses import Targets
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.types import Batch, ParamTree, Reconstruction
 
@@ -44,13 +45,15 @@ def predict(observation: UpdateObservation, inputs: Tensor | None, labels: Tenso
     given = observation.labels
     if given is not None and (labels is None or not same_classes(given, labels)):
         labels = given
+    if observation.learner.targets is Targets.TOKENS and inputs is not None:
+        labels = torch.zeros(len(inputs), dtype=torch.long)  # which nobody looks at
     client, state = observation.local_update, observation.state
     if inputs is None or labels is None or client is None or mixes(client):
         return None
     counts = {len(inputs), len(labels), observation.num_examples or len(inputs)}
     if observation.learner.tampering is not None or len(counts) > 1:
         return None
-    batch = Batch(inputs.to(state.device, state.dtype), labels.to(state.device))
+    batch = Batch(observation.space.place(inputs, state), labels.to(state.device))
     try:
         with torch.no_grad():
             return client.expected(observation.learner, state, batch, observed=observation.update.params)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -27,6 +27,7 @@ class Targets(Enum):
     BINARY = "one of two classes per example, told by one score"
     TAGS = "any number of tags per example"
     VALUES = "values"
+    TOKENS = "the tokens of the inputs themselves"
     OWN = "whatever the user's own loss takes"
 
 
@@ -116,11 +117,67 @@ class MeanSquaredError(Loss):
         return functional.mse_loss(scores, labels.to(scores.dtype).reshape(scores.shape), reduction=self.reduction)
 
 
+class NextTokens(NamedTuple):
+    """What a language model returns: of each token but the last the ``scores`` n l v of what follows, and what does.
+
+    ``targets`` are tokens n l, `IGNORED` where a text has ended, or weights of all tokens n l v.
+    """
+
+    scores: Tensor
+    targets: Tensor
+
+    @classmethod
+    def of(cls, scores: Tensor, tokens: Tensor, pad: int) -> NextTokens:
+        """From the scores after each of the tokens, numbers or weights, that the model was given."""
+        following = tokens[:, 1:]
+        if following.is_floating_point():
+            # A text ends where padding begins: its weight counts for nothing.
+            spoken = torch.arange(following.shape[-1], device=tokens.device) != pad
+            return cls(scores[:, :-1], following * spoken)
+        return cls(scores[:, :-1], following.masked_fill(following == pad, IGNORED))
+
+
+IGNORED = -100
+"""Stands for no token, as in torch and in Hugging Face's models."""
+
+
+@dataclass(frozen=True)
+class NextToken(Loss):
+    """Cross-entropy of each next token, the mean over all tokens of a batch; the labels are its inputs, and no others
+    are looked at."""
+
+    targets: ClassVar[Targets] = Targets.TOKENS
+
+    def __call__(self, output: Any, labels: Tensor) -> Tensor:
+        del labels
+        output = output if self.output is None else _part(output, self.output)
+        scores = self.scores(output)
+        targets = output.targets
+        if targets.is_floating_point():
+            surprise = -(targets * scores.log_softmax(dim=-1)).sum()
+            return surprise if self.reduction == "sum" else surprise / targets.sum().clamp_min(1e-6)
+        return functional.cross_entropy(
+            scores.flatten(0, 1), targets.flatten(), reduction=self.reduction, ignore_index=IGNORED
+        )
+
+    def of_scores(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return self(NextTokens(scores, labels), labels)
+
+    def scores(self, output: Any) -> Tensor:
+        if not isinstance(output, NextTokens):
+            raise InvalidCase(
+                f"The model returned {describe_output(output)} where the loss next_token needs NextTokens, the scores "
+                "and what follows; wrap it, a Hugging Face model in `leakgauge.models.CausalText`."
+            )
+        return output.scores
+
+
 LOSSES: Mapping[str, type[Loss]] = {
     "cross_entropy": CrossEntropy,
     "bce": BinaryCrossEntropy,
     "multi_label": MultiLabel,
     "mse": MeanSquaredError,
+    "next_token": NextToken,
 }
 
 
@@ -253,6 +310,8 @@ def draw_labels(loss: LossFunction, count: int, width: int, *, like: Tensor | No
         labels = torch.randint(2, (count,), generator=generator)
     elif targets is Targets.TAGS:
         labels = torch.randint(2, (count, width), generator=generator).float()
+    elif targets is Targets.TOKENS:
+        labels = torch.zeros(count, dtype=torch.long)
     elif like is None:
         raise InvalidCase(
             "Only the user knows what labels this loss takes, and none are given; disclose the labels of the round."

@@ -16,7 +16,7 @@ from leakgauge.catalogue import label_metrics
 from leakgauge.metrics import Metric
 from leakgauge.report.audit_table import audit_table
 from leakgauge.report.charts import MOST_CLASSES, choose_classes, label_share, round_name
-from leakgauge.report.rows import RowTable, row_tables
+from leakgauge.report.rows import RowLine, RowTable, row_tables
 from leakgauge.report.words import (
     assumptions,
 )
@@ -34,6 +34,8 @@ def _listing(found: RowTable) -> RenderableType:
     """
     lines = [line for line in found.lines if line.cells]
     shown = [*lines[:2], *(line for line in lines[2:] if line.verdict is None)]
+    if not found.columns:
+        return Group(*(_text(line) for line in shown))
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False)
     grid.add_column(found.title, no_wrap=True)
     for line in shown:
@@ -42,6 +44,12 @@ def _listing(found: RowTable) -> RenderableType:
         cells = (line.cells[index] for line in shown)
         grid.add_row(Text(name), *(Text(cell.text, "bold red" if cell.right else "") for cell in cells))
     return grid
+
+
+def _text(line: RowLine) -> Text:
+    """A text behind its title; what is right stands out."""
+    words = (Text(cell.text, "bold red" if cell.right else "") for cell in line.cells)
+    return Text.assemble((f"{line.title}:", "dim"), *words)
 
 
 def label_tables(result: AuditResult) -> RenderableType:

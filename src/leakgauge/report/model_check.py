@@ -13,6 +13,7 @@ from rich.table import Table
 from leakgauge.attacks.budget import BUDGETS
 from leakgauge.report.progress import time_left
 from leakgauge.risk import ModelCheck
+from leakgauge.risk.texts import TextRisk
 from leakgauge.risk.trials import Applicability, PartKind
 
 _INDENT = (0, 0, 0, 2)
@@ -59,7 +60,19 @@ def summary(found: ModelCheck, steps: int) -> tuple[str, ...]:
         parts = sum(layer.spans(found.batch_size) for layer in found.layers)
         some = f", that of {parts} layer{'s' if parts > 1 else ''} a part of them" if parts else ""
         said.append(f"By the rank rule no layer's gradient spans whole examples of {size}{some}{limit}.")
+    if found.texts is not None:
+        said.insert(0, _texts(found.texts))
     return (*said, _matching(found, steps))
+
+
+def _texts(risk: TextRisk) -> str:
+    if not risk.tokens:
+        return "Texts: no layer's gradient can tell even one token."
+    order = f"; up to {risk.ordered:,} tokens in all, the texts word for word" if risk.ordered else ", not their order"
+    return (
+        f"Texts: an update gives every token of its batch away, exactly, while the batch has at most {risk.tokens:,} "
+        f"different ones (token_spans){order}."
+    )
 
 
 def _matching(found: ModelCheck, steps: int) -> str:

@@ -1,8 +1,9 @@
-"""Private rows of a table, and below each what came back of it, column by column."""
+"""Private rows of a table, or texts, and below each what came back of it, column by column or token by token."""
 
 from __future__ import annotations
 
 import csv
+import difflib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from leakgauge.files import atomic_path
 from leakgauge.metrics import CellsRight
 from leakgauge.report.pictures import Position, best_shown, found, null_of, positions
 from leakgauge.report.words import humanise, unrelated
-from leakgauge.space import TableSpace
+from leakgauge.space import TableSpace, TokenSpace
 
 
 class RowCell(NamedTuple):
@@ -36,7 +37,7 @@ class RowLine(NamedTuple):
 
 
 class RowTable(NamedTuple):
-    """One private row with all that came back of it."""
+    """One private row, or text, with all that came back of it; a text has no columns."""
 
     title: str
     columns: tuple[str, ...]
@@ -44,10 +45,10 @@ class RowTable(NamedTuple):
 
 
 def row_tables(result: AuditResult) -> list[RowTable]:
-    """A table for each private row; none where the inputs are no rows."""
+    """A table for each private row or text; none where the inputs are neither."""
     records = [record for row in result.rows for record in row.records]
     space = next((record.space for record in records), None)
-    if not isinstance(space, TableSpace):
+    if not isinstance(space, TableSpace | TokenSpace):
         return []
     return [_table(result, space, number, place) for number, place in enumerate(positions(result), start=1)]
 
@@ -62,18 +63,30 @@ def write_rows(space: TableSpace, rows: Tensor | None, folder: Path) -> Path:
     return path
 
 
-def _table(result: AuditResult, space: TableSpace, number: int, place: Position) -> RowTable:
+def write_texts(space: TokenSpace, texts: Tensor | None, folder: Path) -> Path:
+    """What came back as ``texts.txt``, a line for each, in place of that of an earlier run."""
+    path = folder / "texts.txt"
+    with atomic_path(path) as temporary:
+        lines = (" ".join(space.render(text).split()) for text in (() if texts is None else texts))
+        temporary.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    return path
+
+
+def _table(result: AuditResult, space: TableSpace | TokenSpace, number: int, place: Position) -> RowTable:
     shown = best_shown(result)
     records = [record for row in result.rows for record in row.records if record.round == place.round]
     originals = (_row(record.pictures.originals, place) for record in records)
     truth = next((row for row in originals if row is not None), None)
-    lines = [] if truth is None else [_line(space, "Private row", "what should have stayed on the device", truth)]
+    lines = (
+        [] if truth is None else [_line(space, f"Private {space.kind}", "what should have stayed on the device", truth)]
+    )
     for finding in shown:
         back = _back(finding.records, place)
         lines.append(_line(space, humanise(finding.defence), found(finding), back, truth, finding.verdict))
     if (control := null_of(shown)) is not None:
         lines.append(_line(space, "Null", f"same attack on {unrelated(result)}", _back(control.nulls, place), truth))
-    return RowTable(f"Row {number}", tuple(column.name for column in space.columns), tuple(lines))
+    columns = tuple(column.name for column in space.columns) if isinstance(space, TableSpace) else ()
+    return RowTable(f"{space.kind.capitalize()} {number}", columns, tuple(lines))
 
 
 def _back(records: Iterable[Record], place: Position) -> Tensor | None:
@@ -87,7 +100,7 @@ def _row(rows: Tensor | None, place: Position) -> Tensor | None:
 
 
 def _line(
-    space: TableSpace,
+    space: TableSpace | TokenSpace,
     title: str,
     detail: str,
     row: Tensor | None,
@@ -96,7 +109,19 @@ def _line(
 ) -> RowLine:
     if row is None:
         return RowLine(title, detail, verdict, ())
+    if isinstance(space, TokenSpace):
+        return RowLine(title, detail, verdict, _tokens(space, row, truth))
     right = None if truth is None else CellsRight().cells(space, truth[None], row[None])[0].tolist()
     texts = [text for _, text in space.render(row)]
     cells = (RowCell(text, None if right is None else right[index]) for index, text in enumerate(texts))
     return RowLine(title, detail, verdict, tuple(cells))
+
+
+def _tokens(space: TokenSpace, text: Tensor, truth: Tensor | None) -> tuple[RowCell, ...]:
+    """The tokens of a text, right where they stand in the order of the true ones."""
+    own = space.tokens(text)
+    right: list[bool | None] = [None if truth is None else False] * len(own)
+    if truth is not None:
+        for match in difflib.SequenceMatcher(None, own, space.tokens(truth), autojunk=False).get_matching_blocks():
+            right[match.a : match.a + match.size] = [True] * match.size
+    return tuple(RowCell(space.vocabulary[token], mark) for token, mark in zip(own, right, strict=True))

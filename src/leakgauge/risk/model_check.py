@@ -20,6 +20,7 @@ from leakgauge.risk.client import NoiseClient, noise_client
 from leakgauge.risk.cost import StepCost, measure_route
 from leakgauge.risk.layers import LayerRisk, ending_changes, layer_risks
 from leakgauge.risk.models import space_of
+from leakgauge.risk.texts import TextRisk, text_risk
 from leakgauge.risk.trials import Allowance, Applicability, PartKind, try_attacks, try_closed_forms, try_defences
 from leakgauge.space import InputSpace
 from leakgauge.threads import suitable_threads
@@ -49,6 +50,7 @@ class ModelCheck:
     layers: tuple[LayerRisk, ...]
     unread: str | None
     changes: tuple[str, ...]
+    texts: TextRisk | None = None
 
     @property
     def exposed(self) -> tuple[LayerRisk, ...]:
@@ -143,6 +145,7 @@ def _check(client: NoiseClient, name: str, seconds: float, progress: Progress) -
         layers=layers,
         unread=unread,
         changes=ending_changes(layers, len(client.batch), client.space.one),
+        texts=text_risk(client),
     )
 
 

@@ -8,9 +8,10 @@ from leakgauge.catalogue import MODELS
 from leakgauge.config import build, build_normalised
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory
+from leakgauge.models import TextModel
 from leakgauge.models import build as build_model
 from leakgauge.randomness import global_stream, seeded
-from leakgauge.space import Continuous, ImageSpace, InputSpace, TableSpace
+from leakgauge.space import Continuous, ImageSpace, InputSpace, TableSpace, TokenSpace
 from leakgauge.training.models import is_own_model
 
 CLASSES = 10
@@ -31,11 +32,18 @@ def model_by_name(words: str, space: InputSpace, classes: int | None, normalise:
     if normalise is not None:
         raise InvalidCase(f"The model {words!r} of the catalogue normalises inside; leave out the normalisation.")
     factory = build(MODELS, words, kind="model")
+    if isinstance(factory, TextModel) != isinstance(space, TokenSpace):
+        raise InvalidCase(
+            f"The model {words!r} takes {'texts' if isinstance(factory, TextModel) else 'images or rows'}; give the "
+            "length of a text and its vocabulary, --input 32 --vocabulary 1000, for texts alone."
+        )
+    if isinstance(space, TokenSpace):
+        factory = factory.for_texts(space)
     return build_model(factory, space.shape, CLASSES if classes is None else classes, seed=0).eval()
 
 
-def space_of(shape: tuple[int, ...]) -> InputSpace:
-    """Images for three numbers; for one, rows of as many values in [0, 1].
+def space_of(shape: tuple[int, ...], vocabulary: int | None = None) -> InputSpace:
+    """Images for three numbers; for one, rows of as many values in [0, 1] or, with a vocabulary, texts of such length.
 
     >>> space_of((3, 32, 32))
     ImageSpace(channels=3, height=32, width=32)
@@ -45,6 +53,12 @@ def space_of(shape: tuple[int, ...]) -> InputSpace:
             f"Inputs of shape {','.join(map(str, shape))} are neither images, channels,height,width such as 3,224,224, "
             "nor rows of values, such as 30; correct the shape."
         )
+    if vocabulary is not None:
+        if len(shape) != 1 or vocabulary < 2:
+            raise InvalidCase(
+                f"Texts have a length, --input 32, and two tokens or more, got {shape} and {vocabulary}; correct them."
+            )
+        return TokenSpace(shape[0], tuple(f" {number}" for number in range(vocabulary)))
     if len(shape) == 3:
         return ImageSpace(*shape)
     return TableSpace(tuple(Continuous(f"column {number}", 0.0, 1.0) for number in range(1, shape[0] + 1)))

@@ -15,7 +15,7 @@ from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import import_factory
 from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.fingerprint import digest, training_code
-from leakgauge.models import ModelFactory, Normalisation
+from leakgauge.models import ModelFactory, Normalisation, TextModel
 from leakgauge.models import build as build_model
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import learner_and_state
@@ -23,11 +23,15 @@ from leakgauge.protocol.losses import LossFunction, Targets, check_labels
 from leakgauge.protocol.state_dicts import rename
 from leakgauge.protocol.validation import check_loss, check_model
 from leakgauge.randomness import global_stream, seeded
+from leakgauge.space import TokenSpace
 from leakgauge.threads import model_threads
 from leakgauge.training.train import Training, accuracy, train
 
 REFERENCE = 2048
 """Images that stand for a dataset: in its mean and deviation, and in the keys of what was made of it."""
+
+_TEXT_RATE = 0.05
+"""The learning rate of language models: at that of images they have learnt nothing in as many steps."""
 
 _TESTED = 500
 """Test images that the accuracy of a kept model is taken on; all of them would take longer than the attacks."""
@@ -55,6 +59,15 @@ def default_steps(words: str, state: str | None) -> int:
 
 def model_for(dataset: Dataset, factory: ModelFactory, *, seed: int, classes: int | None = None) -> nn.Module:
     """An untrained model for the images of a dataset, which it normalises by its training images."""
+    if isinstance(dataset.space, TokenSpace) != isinstance(factory, TextModel):
+        raise InvalidCase(
+            f"{type(factory).__name__} does not take {dataset.space.kinds}, which {dataset.name!r} consists of; choose "
+            f"a model for {dataset.space.kinds}{', such as gpt or bert' * isinstance(dataset.space, TokenSpace)}."
+        )
+    if isinstance(dataset.space, TokenSpace):
+        classes = classes or dataset.num_classes
+        assert isinstance(factory, TextModel)
+        return build_model(factory.for_texts(dataset.space), dataset.space.shape, classes, seed=seed)
     reference = dataset.train.inputs if len(dataset.train) else dataset.test.inputs
     normalisation = Normalisation.of(reference[:REFERENCE])
     return build_model(
@@ -107,6 +120,8 @@ def victim_model(
         steps = default_steps(words, state) if len(dataset.train) else 0
     if steps:
         plain = replace(Training(), steps=steps)
+        if isinstance(dataset.space, TokenSpace):
+            plain = replace(plain, learning_rate=_TEXT_RATE)
         with model_threads(model):
             train(model, dataset.train, plain, loss, generator=seeded(seed, "train"), progress=progress)
     return model

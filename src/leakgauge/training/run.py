@@ -160,7 +160,7 @@ def prepare_training(plan: TrainingPlan, dataset: Dataset | None = None) -> Prep
     defence, recipe = build_defence(plan.defence), plan.chosen_recipe()
     dataset = dataset or build_dataset(plan.dataset, plan.data_root)
     settings = recipe.training(len(dataset.train))
-    loss = build_loss(plan.loss)
+    loss = build_loss(plan.loss, plan.model)
     module = named_model(plan.model, dataset, seed=plan.seed, state=plan.state, loss=loss, normalise=plan.normalise)
     learner, state = learner_and_state(module, loss, mode="train")
     key = digest(

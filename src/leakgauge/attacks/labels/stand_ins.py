@@ -14,8 +14,7 @@ from leakgauge.protocol.observation import UpdateObservation, known
 
 def dummy_images(observation: UpdateObservation, count: int, *, generator: Generator) -> Tensor:
     """Uniform noise within the bounds of the model's inputs, of their type and in their place."""
-    noise = torch.rand(count, *observation.space.shape, generator=generator)
-    return observation.space.lift(noise.to(device=observation.state.device, dtype=observation.state.dtype))
+    return observation.space.noise(count, observation.state, generator=generator)
 
 
 def features(observation: UpdateObservation, images: Tensor) -> Tensor:
@@ -54,7 +53,7 @@ def stand_ins(
     auxiliary = known(observation.auxiliary, "auxiliary", needed_by=needed_by)
     if len(auxiliary) == 0:
         raise InvalidCase("The auxiliary data hold no image; give at least one, or use noise instead.")
-    images = auxiliary.inputs.to(device=observation.state.device, dtype=observation.state.dtype)
+    images = observation.space.place(auxiliary.inputs, observation.state)
     labels = auxiliary.labels.cpu()
     if len(images) == 1:  # twice the same, for BatchNorm's sake
         images, labels = images.repeat(2, 1, 1, 1), labels.repeat(2, *[1] * (labels.ndim - 1))

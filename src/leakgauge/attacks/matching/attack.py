@@ -22,6 +22,7 @@ from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
 from leakgauge.errors import InvalidCase
+from leakgauge.protocol.losses import Targets
 from leakgauge.protocol.observation import UpdateObservation, known
 
 
@@ -87,7 +88,11 @@ class GradientMatching(SteppedAttack, OwnBudget):
         finite_update(observation)
         num_examples = known(observation.num_examples, "num_examples", needed_by=self)
         labels = observation.labels
-        if labels is None and isinstance(self.labels, FreeLabels):
+        if observation.learner.targets is Targets.TOKENS:
+            labels = torch.zeros(
+                num_examples, dtype=torch.long, device=observation.state.device
+            )  # nobody looks at them
+        elif labels is None and isinstance(self.labels, FreeLabels):
             classes = observation.learner.num_classes(observation.state, observation.probe)
             labels = torch.full((num_examples, classes), 1 / classes).to(
                 observation.state.device, observation.state.dtype

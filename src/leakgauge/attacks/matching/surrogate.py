@@ -92,8 +92,7 @@ def nearly_straight(observation: UpdateObservation) -> bool:
         return False
     learner, state = observation.learner, observation.state
     generator = seeded(0, "stand-ins")
-    noise = torch.rand(max(2, count), *observation.space.shape, generator=generator)
-    images = observation.space.lift(noise.to(state.device, state.dtype))
+    images = observation.space.noise(max(2, count), state, generator=generator)
     classes = learner.num_classes(state, observation.probe)
     labels = torch.randint(classes, (len(images),), generator=generator).to(state.device)
     ends = [StraightLine.halfway(state, observation.update.params, place) for place in (0.0, 1.0)]

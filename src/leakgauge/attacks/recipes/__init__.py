@@ -1,6 +1,7 @@
 """Attacks as compositions: a file for each paper, and our own."""
 
 from leakgauge.attacks.recipes.best import Best, best
+from leakgauge.attacks.recipes.deng2021 import tag
 from leakgauge.attacks.recipes.dimitrov2022 import epoch_copies
 from leakgauge.attacks.recipes.fang2023 import gifd
 from leakgauge.attacks.recipes.geiping2020 import (

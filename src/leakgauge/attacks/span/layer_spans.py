@@ -193,8 +193,7 @@ def _run_on_noise(
     generator = seeded(0, "span positions")
     draws = []
     for _ in range(DRAWS):
-        noise = torch.rand(num_examples, *space.shape, generator=generator)
-        images = space.lift(noise.to(state.device, state.dtype))
+        images = space.noise(num_examples, state, generator=generator)
         if labels is None:
             classes = learner.num_classes(state, space.probe(2, state))
             own = torch.randint(classes, (num_examples,), generator=generator).to(state.device)
@@ -235,3 +234,84 @@ def _independent(rows: list[Tensor], masks: tuple[Tensor, ...], groups: int) -> 
         return False
     values = torch.linalg.svdvals(torch.stack(together.chunk(groups, dim=1)))
     return bool((values[:, len(together) - 1] > DEPENDENT * values[:, 0]).all())
+
+
+@dataclass(frozen=True)
+class RowSpace:
+    """What a matrix spans as far as noise and rounding show it: ``directions`` rank x inputs with their singular
+    ``values``, and the ``floor``, the greatest singular value of what is not spanned."""
+
+    directions: Tensor
+    values: Tensor
+    floor: float
+    rounding: float
+    """Relative error of a feature that is computed again."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.values)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether nothing that was spanned can be hidden in the floor."""
+        return float(self.values[-1]) >= CLEAR * self.floor
+
+    def distances(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """What of each feature lies outside, as a share of its length, and how much floor and rounding explain of that.
+
+        A feature is inside if it is a sum of rows, f = c G. Noise N in G then leaves c N outside, whose length is at
+        most that of c times the floor, and the shortest c has the length of f's coordinates over the values.
+        """
+        features = features.double()
+        features = features / features.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+        inside = features @ self.directions.mT
+        outside = (features - inside @ self.directions).norm(dim=-1)
+        return outside, self.rounding + self.floor * (inside / self.values).norm(dim=-1)
+
+    @property
+    def stranger(self) -> float:
+        """How far outside a feature in no particular direction lies."""
+        return (1 - self.rank / self.directions.shape[1]) ** 0.5
+
+
+def row_space(matrices: list[Tensor], rounding: float) -> RowSpace | None:
+    """What several gradients of maps that read the same span together; None where they are noise or span everything.
+
+    Each has the same weight. The rank lies at the greatest gap of the singular values, of which none counts that is
+    below a tenth of the ``rounding`` of the client's numbers times the first; without a clear gap, noise hides some,
+    and those remain that stand out of it [Gavish & Donoho, 2014].
+    """
+    shares = [one / length for one in matrices if (length := one.norm()) > 0]
+    if not shares:
+        return None
+    stacked = torch.cat(shares)
+    _, values, right = torch.linalg.svd(stacked, full_matrices=False)
+    least = _LEAST * rounding * float(values[0])
+    inputs = stacked.shape[1]
+    bounded = torch.cat((values, values.new_zeros(1))).clamp_min(least)[: min(len(values) + 1, inputs)]
+    gaps = bounded[:-1] / bounded[1:]
+    # Those that end where arithmetic begins come first: a signal may have gaps of its own.
+    at_floor = torch.where(bounded[1:] <= _ARITHMETIC * least, gaps, 0.0)
+    chosen = next((one for one in (at_floor, gaps) if len(one) and float(one.max()) >= CLEAR), None)
+    if chosen is not None:
+        rank = int(chosen.argmax()) + 1
+        return RowSpace(right[:rank], values[:rank], float(bounded[rank]), _COMPUTED * rounding)
+    ratio = min(stacked.shape) / max(stacked.shape)
+    cut = (0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43) * float(values.median())
+    rank = int((values > cut).sum())
+    if not 0 < rank < min(inputs, len(values)):
+        return None
+    return RowSpace(right[:rank], values[:rank], float(values[rank]), _COMPUTED * rounding)
+
+
+_LEAST = 0.1
+"""Of the rounding: the least floor that a span has."""
+
+_COMPUTED = 4.0
+"""Times the rounding: how well a feature that goes through a few layers is computed again."""
+
+_ARITHMETIC = 20.0
+"""Times the least floor: what lies below may be what arithmetic leaves."""
+
+CLEAR = 5.0
+"""How many times as large the last singular value of a span is as the next one, where the rank is beyond doubt."""

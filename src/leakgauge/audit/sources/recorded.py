@@ -11,6 +11,7 @@ from leakgauge import params as tree
 from leakgauge.audit.sources.base import UpdateSource
 from leakgauge.fingerprint import digest
 from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.randomness import seeded
 from leakgauge.types import Batch
 
 
@@ -51,8 +52,7 @@ class RecordedUpdate(UpdateSource):
 
     def _probe(self) -> dict[str, Tensor]:
         """The gradient of the attacker's model on two fixed inputs."""
-        state, shape = self.observation.state, self.observation.space.shape
-        ramp = torch.linspace(0, 1, 2 * torch.Size(shape).numel(), dtype=state.dtype, device=state.device)
-        inputs = self.observation.space.lift(ramp.sin().view(2, *shape))
+        state = self.observation.state
+        inputs = self.observation.space.noise(2, state, generator=seeded(0, "probe"))
         batch = Batch(inputs, torch.zeros(2, dtype=torch.long, device=state.device))
         return self.observation.learner.gradient(state, batch)

@@ -18,6 +18,8 @@ from leakgauge.types import ModelState
 
 def trace(learner: Learner, state: ModelState, images: Tensor, *, fold: bool = True) -> Network:
     """The network of a learner for inputs of this shape; with ``fold``, BatchNorm in eval mode is folded."""
+    if not images.is_floating_point():
+        raise UnsupportedModel("A sweep moves numbers, and the tokens of texts are names; use token_spans or tag.")
     known = _READ.setdefault(learner.module, {})
     key = (
         images.shape, images.dtype, images.device, fold, learner.mode, learner.dropout, learner.composed,

@@ -9,3 +9,4 @@ from leakgauge.attacks.matching.parametrisations.pixels import (
     Pixels,
     Successor,
 )
+from leakgauge.attacks.matching.parametrisations.tokens import SoftTokens, TokenWeights

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.observation import UpdateObservation
-from leakgauge.space import ImageSpace, InputSpace
+from leakgauge.space import ImageSpace, InputSpace, TokenSpace
 from leakgauge.types import Shape
 
 Box = tuple[float | Tensor, float | Tensor]
@@ -76,6 +77,10 @@ class Pixels(Successor, _InBox):
     def bind(self, observation: UpdateObservation, num_examples: int) -> Coordinates:
         del num_examples
         space = observation.space
+        if isinstance(space, TokenSpace):
+            raise UnsupportedModel(
+                f"{type(self).__name__} moves numbers, and the tokens of texts are names; use token_spans or tag."
+            )
         return self if isinstance(space, ImageSpace) else Entries(space, self.mean, self.spread)
 
     def after(self, earlier: Coordinates, variables: Tensor) -> GivenPixels:

@@ -1,0 +1,121 @@
+"""What every trained linear map of a language model reads, found by what the model computes and not by names.
+
+A map multiplies its reads with a parameter, or with a part of one. Adapters are maps like any other: the first matrix
+of LoRA reads what the frozen projection reads, the second one reads the product.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from leakgauge.protocol.learner import Learner
+from leakgauge.protocol.second_derivatives import uncompiled
+from leakgauge.types import ModelState, ParamTree
+
+_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+
+_CHUNK = 1 << 13
+"""Tokens that a model is run on at once."""
+
+
+@dataclass(frozen=True)
+class ReadingMap:
+    """A product with ``weight``, or with the part of it from ``offset`` on: inputs x outputs in these strides."""
+
+    weight: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    number: int
+    """Its place among all products of one run."""
+
+    def gradient(self, update: ParamTree) -> Tensor:
+        """Of the map, outputs x inputs, in float64: its rows are sums of what the map read."""
+        whole = update[self.weight].detach().contiguous()
+        return whole.as_strided(self.shape, self.stride, self.offset).mT.double()
+
+
+class Reads(NamedTuple):
+    """What a map read at each token of each text, n l inputs."""
+
+    map: ReadingMap
+    values: Tensor
+
+
+class _Enough(Exception):
+    """All that was asked for has been read."""
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes the factors of every product of as many rows as there are tokens with a part of a parameter."""
+
+    def __init__(self, params: ParamTree, rows: int, until: int | None) -> None:
+        super().__init__()
+        self.holders = {tensor.untyped_storage().data_ptr(): (name, tensor) for name, tensor in params.items()}
+        self.rows, self.until = rows, until
+        self.found: list[tuple[ReadingMap, Tensor]] = []
+        self.embedded: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        if func in _PRODUCTS:
+            left, right = args[-2:]
+            holder = self.holders.get(right.untyped_storage().data_ptr())
+            if holder is not None and len(left) == self.rows:
+                name, whole = holder
+                offset = right.storage_offset() - whole.storage_offset()
+                place = ReadingMap(name, tuple(right.shape), tuple(right.stride()), offset, len(self.found))
+                self.found.append((place, left))
+                if place.number == self.until:
+                    raise _Enough
+        elif func is torch.ops.aten.embedding.default:
+            holder = self.holders.get(args[0].untyped_storage().data_ptr())
+            self.embedded |= set() if holder is None else {holder[0]}
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """A model in its plain operations: fused ones would hide their products."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        with torch.no_grad(), uncompiled(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+def run(learner: Learner, state: ModelState, tokens: Tensor, until: int | None = None) -> tuple[list[Reads], set[str]]:
+    """What every map reads on these texts, up to the product ``until``; and the parameters that embed."""
+    recorder = _Recorder(state.params, tokens.numel(), until)
+    with _readable(), recorder, suppress(_Enough):
+        learner.logits(state.params, state.buffers, tokens)
+    return [Reads(at, left.view(*tokens.shape, -1)) for at, left in recorder.found], recorder.embedded
+
+
+@dataclass(frozen=True)
+class MapReader:
+    """A model that is run on many texts of one length, no further than to the maps that are asked about."""
+
+    learner: Learner
+    state: ModelState
+
+    def at(self, maps: Sequence[ReadingMap], tokens: Tensor, places: slice = slice(None)) -> list[Tensor]:
+        """What each map reads at these places of each text, n places inputs."""
+        last = max(one.number for one in maps)
+        size = max(1, _CHUNK // tokens.shape[1])
+        parts = []
+        for chunk in tokens.split(size):
+            found = {one.map.number: one.values for one in run(self.learner, self.state, chunk, last)[0]}
+            parts.append([found[one.number][:, places].clone() for one in maps])
+        return [torch.cat(part) for part in zip(*parts, strict=True)]

@@ -1,0 +1,149 @@
+"""Texts from the gradient of a language model, exactly: by what its layers' gradients span."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge.attacks.analytic.linear_layer import not_applicable
+from leakgauge.attacks.base import Attack, finite_update
+from leakgauge.attacks.certificates import certify, tolerance_of
+from leakgauge.attacks.labels import best as best_labels
+from leakgauge.attacks.span.matching import as_gradient
+from leakgauge.attacks.text.encoders import assemble
+from leakgauge.attacks.text.last_tokens import LastTokens, as_texts
+from leakgauge.attacks.text.layers import Sight, TextLayers, text_layers
+from leakgauge.attacks.text.prefixes import CLEARLY, Growth, Margins, Prefix, token_ratios
+from leakgauge.attacks.text.selection import choose_texts, order_labels
+from leakgauge.errors import InvalidCase, LeakGaugeError
+from leakgauge.progress import Progress, Tick, silent
+from leakgauge.protocol.losses import Targets
+from leakgauge.protocol.observation import UpdateObservation, known
+from leakgauge.space import TokenSpace
+from leakgauge.types import Outcome, Reconstruction
+
+_CONFIRMED = 3
+"""Layers that a prefix has to be inside of."""
+
+_ARGUMENT = (
+    "at every place every token of the vocabulary was tried, and none but those returned lies within what arithmetic "
+    "leaves of the spans of the layers' gradients, the next one {apart:.0f} times farther outside"
+)
+
+
+@final
+@dataclass(frozen=True)
+class TokenSpans(Attack):
+    """Tokens, and texts of them, whose layer inputs lie in the row spaces of the layers' gradients [Petrov et al.,
+    2024, DAGER].
+
+    The gradient of a linear map is a sum of what it read, so while a batch has fewer different tokens than the map has
+    inputs, a token is in it if and only if what the first maps read of it lies in the span. They are taken together:
+    with queries alone the first token of each text would be missing. Of decoders, texts then grow token by token
+    against the spans of layers that see what came before; of encoders, one token at each place is chosen by the layers
+    that see all of it. What counts as inside follows from the noise floor of the gradient itself. The last token, which
+    nothing follows, is found by reproducing the whole gradient, and so is the certificate.
+
+    The maps are found by what they compute: adapters are maps like others, so that of LoRA at rank r on queries, keys
+    and values the tokens are found while there are at most 3r of them. At most ``width`` prefixes are followed at once.
+    """
+
+    width: int = 256
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise InvalidCase(f"TokenSpans follows one prefix or more at once, got width={self.width}; raise it.")
+
+    def __call__(
+        self, observation: UpdateObservation, *, generator: Generator, progress: Progress = silent
+    ) -> Reconstruction:
+        finite_update(observation)
+        known(observation.num_examples, "num_examples", needed_by=self)
+        known(observation.local_update, "local_update", needed_by=self)
+        if not isinstance(observation.space, TokenSpace):
+            return not_applicable(f"the model takes {observation.space.kinds}, and the attack serves texts")
+        space, seen = observation.space, as_gradient(observation)
+        layers = text_layers(seen, space)
+        readers, margins = layers.of(Sight.TOKEN), Margins()
+        if not readers:
+            return nothing("no span stands out of the gradient: it is noise, or there are too many tokens", {})
+        ratios = token_ratios(layers, readers, space)
+        tokens = int((ratios <= 1).any(dim=1).sum())
+        facts: dict[str, str | int | float] = {
+            "layers that read tokens": ", ".join(layer.name for layer in readers),
+            "rank of their spans": ", ".join(str(layer.span.rank) for layer in readers if layer.span is not None),
+            "different tokens found": tokens,
+        }
+        progress(Tick(0, 0.1))
+        if not tokens:
+            return nothing("no token lies in the spans: there are more than they have room for, or noise", facts)
+        texts, ordered = self._texts(seen, layers, ratios, space, margins, facts, progress)
+        facts["distance of what was left over what was taken"] = margins.apart
+        result = Reconstruction(texts, self._labels(observation, texts, generator), Outcome.SOLVED, None, facts)
+        if ordered and margins.apart >= CLEARLY:
+            result = certify(observation, result, _ARGUMENT.format(apart=min(margins.apart, 1e9)))
+        progress(Tick(space.length, 1.0))
+        return result
+
+    def _texts(
+        self,
+        seen: UpdateObservation,
+        layers: TextLayers,
+        ratios: Tensor,
+        space: TokenSpace,
+        margins: Margins,
+        facts: dict[str, str | int | float],
+        progress: Progress,
+    ) -> tuple[Tensor, bool]:
+        """The texts, and whether their tokens are in order; without a layer to order them by, as they are numbered."""
+        count = seen.num_examples or 1
+        prefixes: list[Prefix] = []
+        if growing := layers.of(Sight.PREFIX)[:_CONFIRMED]:
+            growth = Growth(layers.reader, growing, ratios <= CLEARLY, space, self.width, margins)
+            growth.run(progress, 0.8)
+            facts |= {
+                "layers that see prefixes": ", ".join(layer.name for layer in growing),
+                "prefixes tried": growth.margins.tried,
+                "texts proposed": len(growth.ended),
+            }
+            prefixes = growth.ended
+        elif whole := layers.of(Sight.WHOLE)[:_CONFIRMED]:
+            margins.note(ratios[torch.isfinite(ratios)])
+            prefixes = assemble(layers.reader, whole, ratios <= 1, count, facts)
+        if not prefixes:
+            facts["order"] = "not found: the layers that see more than one token span everything, or nothing"
+            return _bag(ratios <= 1, space, count).to(seen.state.device), False
+        chosen = choose_texts(seen, space, prefixes, count)
+        facts["texts left"] = len(chosen)
+        if seen.learner.targets is not Targets.TOKENS:
+            return as_texts(chosen, space).to(seen.state.device), True
+        texts, residual = LastTokens(seen, space, tuple(chosen)).find(tolerance_of(seen))
+        facts["residual with last tokens"] = residual
+        return texts, True
+
+    def _labels(self, observation: UpdateObservation, texts: Tensor, generator: Generator) -> Tensor | None:
+        if observation.learner.targets is Targets.TOKENS:
+            return observation.labels
+        labels = observation.labels
+        if labels is None:
+            try:
+                labels = best_labels().restore(observation, generator=generator)
+            except LeakGaugeError:
+                return None
+        return order_labels(observation, texts, labels)
+
+
+def _bag(found: Tensor, space: TokenSpace, count: int) -> Tensor:
+    """The tokens that were found, as they are numbered, on as many texts as there are."""
+    tokens = found.any(dim=1).nonzero().flatten().tolist()[: count * space.length]
+    each = max(1, min(space.length, -(-len(tokens) // count)))
+    return as_texts([tuple(tokens[at : at + each]) for at in range(0, len(tokens), each)], space)
+
+
+def nothing(reason: str, facts: dict[str, str | int | float]) -> Reconstruction:
+    return Reconstruction(
+        None, None, Outcome.NOT_APPLICABLE, facts={**facts, "reason": f"Nothing recovered: {reason}."}
+    )
