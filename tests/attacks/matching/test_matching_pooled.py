@@ -13,12 +13,12 @@ from leakgauge.attacks.matching.parametrisations import ColumnLogits
 from leakgauge.attacks.matching.pooled import PooledRows, pair_with_first, pool
 from leakgauge.attacks.recipes import tab_leak
 from leakgauge.defences import GaussianNoise, NoDefence
-from leakgauge.errors import InvalidCase, UnsupportedModel
+from leakgauge.errors import InvalidCase
 from leakgauge.metrics import CellsRight, align
 from leakgauge.protocol import THREAT_MODELS, Federation, FedSGD, learner_and_state, simulate_round
 from leakgauge.randomness import seeded
 from leakgauge.space import Categorical, Continuous, TableSpace
-from leakgauge.types import Batch
+from leakgauge.types import Batch, Outcome
 
 SPACE = TableSpace(
     (
@@ -90,7 +90,8 @@ def test_rows_come_back_with_their_cells_and_noise_leaves_the_starts_at_odds():
 
 def test_images_are_refused_and_other_parametrisations_too(attacked, examples):
     seen = attacked(nn.Sequential(nn.Flatten(), nn.Linear(12, 3)), examples(2, (3, 2, 2), 3))
-    with pytest.raises(UnsupportedModel, match="serves rows"):
-        tab_leak(steps=2)(seen, generator=seeded(0))
+    refused = tab_leak(steps=2)(seen, generator=seeded(0))
+    assert (refused.inputs, refused.outcome) == (None, Outcome.NOT_APPLICABLE)
+    assert "images" in refused.facts["reason"]
     with pytest.raises(InvalidCase, match="Columns"):
         PooledRows(GradientMatching())

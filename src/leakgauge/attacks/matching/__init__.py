@@ -35,6 +35,7 @@ from leakgauge.attacks.matching.optimisers import (
     WarmUp,
 )
 from leakgauge.attacks.matching.parametrisations import Pixels, SoftTokens
+from leakgauge.attacks.matching.parametrisations import Columns, Pixels
 from leakgauge.attacks.matching.parametrisations.generators import (
     GeneratorFeatures,
     GeneratorLatent,
@@ -43,6 +44,7 @@ from leakgauge.attacks.matching.parametrisations.generators import (
     UntrainedGenerator,
     WeightsPerImage,
 )
+from leakgauge.attacks.matching.pooled import PooledRows
 from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
     Balanced,

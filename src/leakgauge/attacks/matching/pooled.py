@@ -10,15 +10,15 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import SteppedAttack, StepperAround
+from leakgauge.attacks.base import Answered, SteppedAttack, Stepper, StepperAround, finite_update
 from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.parametrisations import ColumnLogits, Columns
 from leakgauge.attacks.matching.search import Search
 from leakgauge.errors import InvalidCase
-from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.protocol.observation import UpdateObservation, known
 from leakgauge.space import Continuous, TableSpace
-from leakgauge.types import Reconstruction
+from leakgauge.types import Outcome, Reconstruction
 
 _UNIFORM = 1 / math.sqrt(12)
 """The standard deviation of a guess between the ends of a column."""
@@ -39,7 +39,15 @@ class PooledRows(SteppedAttack, Around):
         if not isinstance(self.attack.parametrisation, Columns):
             raise InvalidCase("PooledRows pools the columns of tables; give its attack the parametrisation Columns().")
 
-    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> PooledSearch:
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Stepper:
+        for observation in observations:
+            finite_update(observation)
+            known(observation.num_examples, "num_examples", needed_by=self)
+            known(observation.local_update, "local_update", needed_by=self)
+        space = observations[0].space
+        if not isinstance(space, TableSpace):
+            reason = {"reason": f"columns of tables are searched, and this model takes {space.kinds}"}
+            return Answered([Reconstruction(None, None, Outcome.NOT_APPLICABLE, facts=reason)] * len(observations))
         return PooledSearch(self.attack.search(observations, generator=generator))
 
 
