@@ -118,6 +118,7 @@ def answers(results: Results) -> list[Answer]:
     own = (
         _quality,
         _tradeoff,
+        _filters,
         _bounds,
         _calibration,
         _architectures,
@@ -259,6 +260,23 @@ def _tradeoff(results: Results) -> Answer:
     said = f"{len(result['rows'])} defences. {result['sentence']} {result['remarks'][0]}\n"
     asked = "Which defence stops the leak at what cost in accuracy and time?"
     return Answer(asked, said, ("tradeoff.json",), plots.bars(drawn, axis))
+
+
+def _filters(results: Results) -> Answer:
+    result = results["tradeoff-filters.json"]
+    lines = []
+    for row in result["rows"]:
+        accuracy = ((row["utility"] or {}).get("accuracy") or {}).get("mean")
+        cells = [f"`{row['defence']}`", "–" if accuracy is None else f"{100 * accuracy:.1f} %"]
+        for view in (one for one in row["leakage"] if one["adaptive"]):
+            found = view["metrics"].get("identification")
+            shown = "–" if found is None or found["mean"] is None else number(found["mean"])
+            cells.append(f"{shown} ({view['verdict']})" if view.get("verdict") else shown)
+        lines.append(cells)
+    views = [one for one in result["rows"][0]["leakage"] if one["adaptive"]]
+    columns = ["filter", "accuracy", *(f"identified, batch {one['batch_size']}" for one in views)]
+    said = f"{len(lines)} rows, lengths as on the gradient. {result['sentence']}\n\n{table(columns, lines)}"
+    return Answer("Do the filters that NVFlare and Flower deploy protect anything?", said, ("tradeoff-filters.json",))
 
 
 def _aggregation(results: Results) -> Answer:
