@@ -34,8 +34,7 @@ from leakgauge.attacks.matching.optimisers import (
     StepDecay,
     WarmUp,
 )
-from leakgauge.attacks.matching.parametrisations import Pixels, SoftTokens
-from leakgauge.attacks.matching.parametrisations import Columns, Pixels
+from leakgauge.attacks.matching.parametrisations import Columns, Pixels, SoftTokens
 from leakgauge.attacks.matching.parametrisations.generators import (
     GeneratorFeatures,
     GeneratorLatent,
