@@ -237,22 +237,33 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    result: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
     if options.out is not None and options.out.is_file():
-        result = json.loads(options.out.read_text("utf-8"))
+        rows = json.loads(options.out.read_text("utf-8"))["rows"]
     for part in options.parts:
         load = os.getloadavg()[0]
         found = measure(part, options.seconds)
         print(json.dumps(found), flush=True)
-        result |= found | {
+        rows = [row for row in rows if row["part"] != part] + rows_of(part, found, round(load, 2))
+        result = {
+            "title": "Executors: what they cost, and that they survive",
             "command": f"python benchmarks/executors.py --seconds {options.seconds:g}",
             "version": VERSION,
             "code": answering_code(),
-            "machine": {"system": platform.platform(), "cores": cores(), "torch": torch.__version__},
-            "load_before": result.get("load_before", {}) | {part: round(load, 2)},
+            "machine": f"{platform.platform()}, {cores()} cores, torch {torch.__version__}",
+            "rows": rows,
         }
         if options.out is not None:
             write_text(options.out, json.dumps(result, indent=1) + "\n")
+
+
+def rows_of(part: str, found: dict[str, Any], load: float) -> list[dict[str, Any]]:
+    """One row for each thing that was measured, with the load of the machine before it."""
+    ratios = {name: value for name, value in found.items() if not isinstance(value, dict)}
+    rows = [{"part": part, "of": name, **value} for name, value in found.items() if isinstance(value, dict)]
+    if ratios:
+        rows.append({"part": part, "of": "one beside two", **ratios})
+    return [{**row, "load_before": load} for row in rows]
 
 
 if __name__ == "__main__":
