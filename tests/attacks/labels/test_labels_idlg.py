@@ -22,8 +22,8 @@ SMALL = [Compact(width=3), ConvNet(width=2), LeNet(), MLP(hidden=(8,)), ResNet(d
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
-@pytest.mark.parametrize("name", MODELS)
-def test_the_label_of_one_example_is_exact_on_every_model_of_the_catalogue(name, mode, attacked, examples):
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("bert", "gpt")])
+def test_the_label_of_one_example_is_exact_on_every_model_of_images_in_the_catalogue(name, mode, attacked, examples):
     shape = (3, 12, 12)  # the least that all of them take
     module = build(MODELS[name](), shape, 3, seed=0)
     images = examples(1, shape).inputs
