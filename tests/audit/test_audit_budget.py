@@ -201,7 +201,7 @@ ATTACKS: dict[str, Any] = {
 }
 
 
-class Ended(Exception):
+class Ended(BaseException):
     """Stands for a process that is gone: nothing is done on its way out."""
 
 
@@ -493,7 +493,7 @@ def test_an_audit_stopped_in_its_second_attack_reports_the_first_and_goes_on_wit
     assert (first.complete, len(first.rows)) == (False, 1)
     made: list[int] = []
     again = execute(
-        PreparedAudit(cases, METRICS, {"seed": 0}), tmp_path, lambda index, case: lambda tick: made.append(tick.step)
+        PreparedAudit(cases, METRICS, {"seed": 0}), tmp_path, lambda *case: lambda tick: made.append(tick.step)
     )
     assert again.complete
     assert made == list(range(5, STEPS + 1))
