@@ -87,11 +87,11 @@ def attacked(
 
 
 def batches(data: Dataset, size: int, count: int) -> Iterator[tuple[Batch, Batch]]:
-    """Private texts, and others of the same split."""
-    order = torch.randperm(len(data.test), generator=seeded(0, "victims", size))
+    """Private texts, and others: of the training split, since the constants of the attack were chosen on test texts."""
+    order = torch.randperm(len(data.train), generator=seeded(0, "victims", size))
     for number in range(count):
         rows = order[(2 * number * size + torch.arange(2 * size)) % len(order)]
-        yield data.test[rows[:size]], data.test[rows[size:]]
+        yield data.train[rows[:size]], data.train[rows[size:]]
 
 
 def decoders(data: Dataset) -> Iterator[Row]:

@@ -47,6 +47,7 @@ def test_a_recorded_round_of_an_mlp_gives_back_its_image_as_a_file(
     assert {fact["name"]: fact["disclosed"] for fact in row["assumptions"]}["labels"] is True
     assert sorted(path.name for path in Path("out").iterdir()) == [
         "audit.sqlite",
+        "driver.sqlite",
         "image_000.png",
         "index.html",
         "tensors",
