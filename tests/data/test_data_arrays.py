@@ -73,6 +73,15 @@ def test_test_arrays_are_the_test_split(tmp_path: Path) -> None:
     assert dataset.num_classes == 3
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_images_of_few_channels_are_read_whichever_axis_these_are_on(tmp_path: Path, channels: int) -> None:
+    images = np.repeat(COLOUR, 2, axis=1)[:, :channels]
+    for saved in (images, images.transpose(0, 2, 3, 1)):
+        dataset = Npz("data.npz")(save(tmp_path, images=saved))
+        every = torch.cat((dataset.train.inputs, dataset.test.inputs))
+        assert sorted(map(bytes, bytes_of(every))) == sorted(map(bytes, images))
+
+
 def test_test_arrays_need_no_labels_if_none_are_given(tmp_path: Path) -> None:
     dataset = Npz("data.npz")(save(tmp_path, images=GREY, test_images=GREY[:3]))
     assert dataset.test.labels.tolist() == [0, 0, 0]
@@ -84,7 +93,7 @@ def test_test_arrays_need_no_labels_if_none_are_given(tmp_path: Path) -> None:
         ({"labels": CLASSES}, "has no array 'images'; save the images under that name"),
         ({"images": GREY[0]}, r"has the shape \(6, 5\); save it as n h w, n h w c or n c h w"),
         ({"images": GREY[:0]}, r"has the shape \(0, 6, 5\); .* with at least one image"),
-        ({"images": COLOUR[:, :2]}, "with 1 or 3 channels"),
+        ({"images": np.repeat(COLOUR, 2, axis=1)[:, :, :, :5]}, "with 1 to 4 channels"),
         ({"images": GREY.astype(np.int32)}, "of type int32, holds neither bytes nor floats in .*; save it as uint8"),
         ({"images": GREY / 100}, "of type float64, holds neither"),
         ({"images": GREY / -255.0}, "holds neither"),

@@ -20,7 +20,7 @@ from leakgauge.files import read_tensors
 from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch
 
-CHANNELS = (1, 3)
+CHANNELS = (1, 2, 3, 4)
 
 MAX_CLASSES = 100_000
 
@@ -122,7 +122,7 @@ def _images(arrays: Arrays, key: str, path: Path) -> Tensor:
     if images.ndim != 4 or images.shape[1] not in CHANNELS or not images.size:
         raise InvalidFile(
             f"The array {key!r} in {path} has the shape {arrays[key].shape}; save it as n h w, n h w c or n c h w, "
-            "with at least one image and with 1 or 3 channels."
+            "with at least one image and with 1 to 4 channels."
         )
     if images.dtype == np.uint8:
         return from_bytes(images)
