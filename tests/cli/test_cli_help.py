@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from types import ModuleType
@@ -65,3 +67,15 @@ def test_the_function_audit_stays_in_front_of_the_room_of_its_name() -> None:
     assert isinstance(leakgauge.audit, type(run))
     assert isinstance(sys.modules["leakgauge.audit"], ModuleType)
     assert isinstance(leakgauge.metrics, ModuleType)
+
+
+def test_a_reader_who_has_seen_enough_gets_no_traceback():
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "leakgauge", "--help"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(write)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGPIPE, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -86,4 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         stderr().print("[yellow]Stopped before the first result; run the same command to resume.[/]", soft_wrap=True)
         sys.exit(130)
+    except BrokenPipeError:  # who read our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python still flushes on its way out
+        sys.exit(128 + signal.SIGPIPE)
     sys.exit(0)
