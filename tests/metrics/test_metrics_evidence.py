@@ -140,3 +140,13 @@ def test_rows_are_judged_by_their_rank_and_by_their_margin_only_where_they_hold_
     assert p[1] == 1
     # Categories match by chance alone: the exact match of one of 199 is as rare as its rank, and no rarer.
     assert p[0] == pytest.approx(1 / 199) if space is CATEGORIES else p[0] < 1e-12
+
+
+@pytest.mark.parametrize("across", [2, 6])
+def test_a_picture_that_came_back_displaced_has_come_back(across: int) -> None:
+    space = ImageSpace(3, 24, 24)
+    images = scenes(240, space=space)
+    moved = images[:8].roll((3, across), dims=(2, 3))
+    found, null = (weigh_evidence(moved, images[at : at + 8], images[16:], space).p for at in (0, 8))
+    assert max(found) < 0.05 / 8
+    assert min(null) > 0.05 / 8

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from leakgauge.metrics import Comparison, Identification, ShiftedIdentification
-from leakgauge.metrics.shifted_identification import nearest_displaced
+from leakgauge.metrics.displacement import nearest_displaced
 
 
 def pictures(count: int, seed: int, size: tuple[int, int] = (16, 12)) -> Tensor:

@@ -8,6 +8,7 @@ import pytest
 from leakgauge.audit.executors import in_process
 from leakgauge.config import build_defence, from_mapping
 from leakgauge.errors import InvalidCase
+from leakgauge.report.tradeoff_words import remarks
 from leakgauge.tradeoff import TradeoffPlan, tradeoff
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Tradeoff
@@ -210,3 +211,26 @@ def test_the_default_plan_has_eight_rows_and_more_and_all_of_them_can_be_built()
     assert default.batch_sizes == (1, 4)
     assert len({repr(build_defence(text)) for text in default.defences}) == len(default.defences)
     assert sum(condition.unaware for condition in default.conditions()) == 2
+
+
+def test_the_batch_by_the_rank_rule_is_attacked_and_trained_in(tmp_path: Path) -> None:
+    result = tradeoff(plan(batch_sizes=(1,), batch_rule=True, defences=("none",), images=1), tmp_path)
+    assert result.batch_rule is not None
+    assert result.batch_rule.utility is not None
+    size = result.batch_rule.batch_size
+    assert {condition.batch_size for condition in result.conditions} == {1, size}
+    assert result.batch_rule.utility.to_dict()["batch_size"] == size
+    assert result.batch_rule.utility.steps == round(5 * 32 / size)  # as many examples in all
+    told = [one for one in remarks(result) if "rank rule" in one]
+    assert len(told) == 1
+    assert f"in batches of {size}" in told[0]
+    assert "Trained in such batches" in told[0]
+    assert result.to_dict()["batch_rule"]["batch_size"] == size
+
+
+def test_a_narrow_network_needs_no_larger_batch(tmp_path: Path) -> None:
+    given = {"dataset": "photos:size=16", "model": "lenet", "batch_sizes": (1,), "defences": ("none",), "images": 1}
+    narrow = tradeoff(plan(batch_rule=True, **given), tmp_path)
+    assert narrow.batch_rule is not None
+    assert narrow.batch_rule.batch_size == 1
+    assert any("not even in updates of one example" in one for one in remarks(narrow))

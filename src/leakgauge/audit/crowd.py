@@ -19,11 +19,9 @@ from leakgauge.data import (
     resample_texts,
     share_pixels,
 )
+from leakgauge.metrics import count_statistics
 from leakgauge.space import ImageSpace, InputSpace, TableSpace, TokenSpace
 from leakgauge.types import Batch
-
-_STATISTICS = 2
-"""Ways in which inputs are compared, of which the better one counts."""
 
 _MOST = 9_999
 _MOST_BYTES = 1 << 28
@@ -85,15 +83,15 @@ def crowd_size(tests: int, at_least: int, space: InputSpace) -> int:
     """How many strangers it takes for the nearest of all to be significant in so many tests, as far as they fit.
 
     >>> crowd_size(12, 99, ImageSpace(3, 32, 32))
-    479
+    719
     """
     if at_least < 1:
         return 0
-    return max(at_least, min(_needed(tests), _MOST, _MOST_BYTES // (4 * torch.Size(space.shape).numel())))
+    return max(at_least, min(_needed(tests, space), _MOST, _MOST_BYTES // (4 * torch.Size(space.shape).numel())))
 
 
-def _needed(tests: int) -> int:
-    return ceil(_STATISTICS * tests / SIGNIFICANT) - 1
+def _needed(tests: int, space: InputSpace) -> int:
+    return ceil(count_statistics(space) * tests / SIGNIFICANT) - 1
 
 
 def draw_crowd(
@@ -123,8 +121,9 @@ def draw_crowd(
     if pool is None:
         inputs = inputs[torch.randperm(len(inputs), generator=generator).to(inputs.device)]
     words = " and ".join(f"{len(part):,} {name}" for name, part in parts.items() if len(part))
-    if len(inputs) < _needed(tests):
-        words += f"; rank alone would need {_needed(tests):,}"
+    needed = _needed(tests, space)
+    if len(inputs) < needed:
+        words += f"; rank alone would need {needed:,}"
     return Crowd(inputs, words, 0 if pool is None else real)
 
 

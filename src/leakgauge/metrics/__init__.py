@@ -4,7 +4,7 @@ from leakgauge.metrics.affine_psnr import AffinePSNR
 from leakgauge.metrics.alignment import Comparison, align
 from leakgauge.metrics.base import Kind, Metric
 from leakgauge.metrics.cells_right import CellsRight
-from leakgauge.metrics.evidence import Evidence, least_by_rank, near_copies, weigh_evidence
+from leakgauge.metrics.evidence import Evidence, count_statistics, least_by_rank, near_copies, weigh_evidence
 from leakgauge.metrics.fsim import FSIM
 from leakgauge.metrics.identification import Identification
 from leakgauge.metrics.intervals import Summary, beyond_chance, student_interval, summarise

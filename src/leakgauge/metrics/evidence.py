@@ -16,6 +16,7 @@ import torch
 from scipy import fft, special
 from torch import Tensor
 
+from leakgauge.metrics.displacement import averaged, unlike_displaced
 from leakgauge.space import Continuous, ImageSpace, InputSpace, TableSpace, TokenSpace
 
 _RESOLUTION = 1e-9
@@ -37,6 +38,8 @@ _CHUNK = 1 << 22
 """Numbers that are brought to float64 at once."""
 _NARROWEST, _FACTOR, _WIDEST = 0.8, 1.35, 0.4
 """Of a blur, as the standard deviation of a Gaussian: in pixels, from one to the next, and in heights."""
+_SIDE = 16
+"""Pixels beyond which images are averaged before they are displaced."""
 _DAMPED = 0.01
 """Waves that a blur leaves less of are left out."""
 
@@ -56,7 +59,8 @@ def weigh_evidence(
 
     ``strangers`` are m for all originals, or n x m, m for each; without any there is no evidence. ``paired`` candidates
     speak for the original of their row alone. Images are compared by their squared error and by their correlation,
-    which sees through lost contrast, as they are and in the mirror, sharp and blurred; so are strangers.
+    which sees through lost contrast, as they are and in the mirror, sharp and blurred, and by their correlation at any
+    displacement; so are strangers.
 
     >>> images = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     >>> found = weigh_evidence(images[:1], images[:2], images[2:], ImageSpace(1, 4, 4))
@@ -125,7 +129,12 @@ def _rivals(own: Tensor, spoken: Tensor, at: Tensor) -> list[float]:
 
 def least_by_rank(space: InputSpace, strangers: int) -> float:
     """The p-value of an original that is nearer than all strangers, before its margin counts."""
-    return (2 if isinstance(space, ImageSpace) else 1) / (strangers + 1)
+    return count_statistics(space) / (strangers + 1)
+
+
+def count_statistics(space: InputSpace) -> int:
+    """How many statistics an original is compared by, for each of which a p-value is corrected."""
+    return 3 if isinstance(space, ImageSpace) else 1
 
 
 def near_copies(candidates: Tensor, originals: Tensor, strangers: Tensor, space: InputSpace) -> tuple[bool, ...]:
@@ -222,8 +231,9 @@ def _blurs(candidates: Tensor) -> list[_Blur]:
     return blurs
 
 
-def _compare(images: Tensor, candidates: Tensor, blurs: list[_Blur]) -> tuple[Tensor, Tensor]:
-    """The squared error, and 1 - correlation, with the blur that makes it least."""
+def _compare(images: Tensor, candidates: Tensor, blurs: list[_Blur]) -> tuple[Tensor, Tensor, Tensor]:
+    """The squared error and 1 - correlation, each with the blur that makes it least, and 1 - correlation with the
+    displacement that does."""
     # In float64 what cancels in |a|^2 + |b|^2 - 2ab lies far below the resolution.
     waves, size = _waves(images), images[0].numel()
     given = candidates.flatten(1)
@@ -236,7 +246,11 @@ def _compare(images: Tensor, candidates: Tensor, blurs: list[_Blur]) -> tuple[Te
         spread = _root(squares - means.square())[:, None] * contrast
         # An image without contrast correlates with none.
         unlike.append(torch.where(spread > 0, 1 - (products - means[:, None] * centre) / spread, 1.0))
-    return torch.stack(errors).amin(dim=0).clamp_min(0), torch.stack(unlike).amin(dim=0).clamp(0, 2)
+    return (
+        torch.stack(errors).amin(dim=0).clamp_min(0),
+        torch.stack(unlike).amin(dim=0).clamp(0, 2),
+        unlike_displaced(averaged(images, _SIDE), averaged(candidates, _SIDE)).clamp(0, 2),
+    )
 
 
 def _root(variance: Tensor) -> Tensor:

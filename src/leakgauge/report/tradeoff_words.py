@@ -9,6 +9,7 @@ from leakgauge.bounds import Bound
 from leakgauge.catalogue import describe_metric
 from leakgauge.metrics import Identification
 from leakgauge.report.words import NOT_MEASURED, humanise, join, percent, show_hits
+from leakgauge.tradeoff.batch_rule import BatchRule
 from leakgauge.tradeoff.order import Order, Relation, expected_orders
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Tradeoff, TradeoffRow, cheapest
@@ -60,8 +61,43 @@ def remarks(result: Tradeoff) -> list[str]:
             "The attacker who does not know the defence identified more than those who do, so there are stronger "
             f"attacks than theirs, and its result counts: {join(beaten)}."
         )
-    said += _bounded(result)
+    said += [*_bounded(result), *_batches(result)]
     return [*said, *(sentence for order in expected_orders(result.rows) if (sentence := _ordered(result, order)))]
+
+
+def _batches(result: Tradeoff) -> list[str]:
+    """What choosing the batch by the rank rule buys, and what it costs."""
+    rule = result.batch_rule
+    if rule is None:
+        return []
+    if rule.batch_size == 1:
+        return ["By the rank rule no layer gives whole examples away, not even in updates of one example."]
+    said = f"By the rank rule no layer gives whole examples away in updates of {rule.batch_size} examples or more."
+    plain = next((row for row in result.rows if row.defence == UNDEFENDED), None)
+    bought = (
+        [] if plain is None else [_bought(result, plain, size) for size in (*_below(result, rule), rule.batch_size)]
+    )
+    if shown := [one for one in bought if one]:
+        said += f" Of undefended examples were identified, at the worst: {join(shown)}."
+    trained = rule.utility
+    if trained is not None and trained.accuracy.count and plain is not None and plain.accuracy is not None:
+        usual = plain.utility.plan.chosen_recipe().batch_size if plain.utility is not None else 0
+        said += (
+            f" Trained in such batches the model reaches {100 * trained.accuracy.mean:.1f} %, against "
+            f"{100 * plain.accuracy.mean:.1f} % in batches of {usual}."
+        )
+    return [said]
+
+
+def _below(result: Tradeoff, rule: BatchRule) -> list[int]:
+    return sorted({one.batch_size for one in result.conditions if one.batch_size < rule.batch_size})
+
+
+def _bought(result: Tradeoff, row: TradeoffRow, size: int) -> str:
+    cells = [row.cells[one] for one in result.conditions if one.batch_size == size and one in row.cells]
+    found = [one.attack for cell in cells if (one := cell.measured(Identification.name)) is not None]
+    worst = max(found, key=lambda one: one.mean, default=None)
+    return "" if worst is None else f"{show_hits(worst)} in batches of {size}"
 
 
 def show_at_most(bound: Bound | None) -> str:

@@ -68,6 +68,11 @@ def _risk(layer: AffineLayer, read: Sequence[int], size: int) -> LayerRisk:
     return LayerRisk(layer.weight, layer.positions, layer.outputs, layer.inputs, entries, entries >= size, largest)
 
 
+def largest_batch(layers: Sequence[LayerRisk]) -> int:
+    """Up to how many examples some layer gives whole examples away by the rank rule; 0 = not even one."""
+    return max((layer.largest_batch for layer in layers if layer.whole), default=0)
+
+
 def ending_changes(layers: Sequence[LayerRisk], batch_size: int, one: str) -> tuple[str, ...]:
     """What would keep every layer from giving whole examples away at this batch size; nothing where none does.
 

@@ -18,7 +18,7 @@ from leakgauge.protocol.learner import Mode
 from leakgauge.protocol.losses import LossFunction
 from leakgauge.risk.client import NoiseClient, noise_client
 from leakgauge.risk.cost import StepCost, measure_route
-from leakgauge.risk.layers import LayerRisk, ending_changes, layer_risks
+from leakgauge.risk.layers import LayerRisk, ending_changes, largest_batch, layer_risks
 from leakgauge.risk.models import space_of
 from leakgauge.risk.texts import TextRisk, text_risk
 from leakgauge.risk.trials import Allowance, Applicability, PartKind, try_attacks, try_closed_forms, try_defences
@@ -65,7 +65,7 @@ class ModelCheck:
     @property
     def largest_batch(self) -> int:
         """Up to how many examples some layer gives whole examples away by the rank rule; 0 = not even one."""
-        return max((layer.largest_batch for layer in self.layers if layer.whole), default=0)
+        return largest_batch(self.layers)
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

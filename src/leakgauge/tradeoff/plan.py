@@ -46,7 +46,8 @@ class TradeoffPlan:
     differ by what they do and nothing else; early states leak most. ``images`` are private images per cell, in as many
     rounds as the batch size makes of them. ``limit`` maps metrics to the most that may leak. What starts with
     ``training_`` and the learning rate are the utility's, ``budget``, ``steps`` and ``seconds`` the attacks'.
-    ``learning_rates`` maps defences to rates of their own.
+    ``batch_rule`` adds the least batch with which no layer gives whole images away by the rank rule, and a training in
+    such batches. ``learning_rates`` maps defences to rates of their own.
     """
 
     dataset: str = "photos:size=16"
@@ -58,6 +59,7 @@ class TradeoffPlan:
     defences: tuple[str, ...] = COMPARED_DEFENCES
     attacks: tuple[str, ...] = ("adaptive",)
     batch_sizes: tuple[int, ...] = (1, 4)
+    batch_rule: bool = False
     images: int = 8
     threat_models: tuple[str, ...] = ("strongest", "honest_but_curious")
     unaware: str | None = "unaware"

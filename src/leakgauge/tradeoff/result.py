@@ -11,6 +11,7 @@ from leakgauge.audit.result import UNDEFENDED, Finding, Measurement
 from leakgauge.audit.verdict import Verdict
 from leakgauge.bounds import Bound
 from leakgauge.metrics import Identification, Kind, Summary
+from leakgauge.tradeoff.batch_rule import BatchRule
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.training.run import Trained
 from leakgauge.version import VERSION
@@ -90,6 +91,7 @@ class Tradeoff:
     limit: Mapping[str, float]
     description: Mapping[str, Any]
     complete: bool = True
+    batch_rule: BatchRule | None = None
 
     def __getitem__(self, defence: str) -> TradeoffRow:
         return next(row for row in self.rows if row.defence == defence)
@@ -161,6 +163,7 @@ class Tradeoff:
             "axis": self.axis,
             "rows": [self._row(row) for row in self.rows],
             "front": [point.row.defence for point in self.front()],
+            "batch_rule": None if self.batch_rule is None else self.batch_rule.to_dict(),
             "cheapest": None if (best := cheapest(self)) is None else best.defence,
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from leakgauge.files import writable_folder, write_tensors
 from leakgauge.progress import Progress, Watch, silent, unwatched
 from leakgauge.protocol.local_update import FedSGD
 from leakgauge.threads import suitable_threads
+from leakgauge.tradeoff.batch_rule import BatchRule, ruled_batch, ruled_training
 from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow
 from leakgauge.training import PreparedTraining, Trained, prepare_training, run_training
@@ -58,6 +60,9 @@ def tradeoff(
     stages = stages or Stages()
     dataset = build_dataset(plan.dataset, plan.data_root)
     # All bad input shows here, before any work.
+    rule = BatchRule(ruled_batch(plan, dataset), None) if plan.batch_rule else None
+    if rule is not None and rule.batch_size not in plan.batch_sizes:
+        plan = replace(plan, batch_sizes=(*plan.batch_sizes, rule.batch_size))
     trainings = {defence: prepare_training(plan.training(defence), dataset) for defence in plan.defences}
     store: FolderStore | None = None
     asked: list[tuple[Condition, Case]] = []
@@ -76,6 +81,10 @@ def tradeoff(
                     utilities[defence] = run_training(training, out, progress, checkpoint_every)
             except InvalidCase as error:  # not every defence goes with every model; the others do not suffer for it
                 untrained[defence] = str(error)
+        if rule is not None:
+            with stages.training(f"training in batches of {rule.batch_size}") as progress:
+                in_batches = ruled_training(plan, dataset, rule.batch_size)
+                rule = replace(rule, utility=run_training(in_batches, out, progress, checkpoint_every))
         if cases := [case for _, case in asked]:
             with suitable_threads(max(case.source.num_parameters for case in cases)), stages.attacking(cases) as watch:
                 for _ in executor.run(cases, metrics, store, watch, snapshot_every):
@@ -98,7 +107,7 @@ def tradeoff(
         for defence in plan.defences
     )
     limit = {name: float(value) for name, value in plan.limit.items()}
-    return Tradeoff(rows, plan.conditions(), limit, plan.words() | {"version": VERSION}, complete)
+    return Tradeoff(rows, plan.conditions(), limit, plan.words() | {"version": VERSION}, complete, rule)
 
 
 def _victim(plan: TradeoffPlan, dataset: Dataset, out: Path, stages: Stages, checkpoint_every: float) -> str | None:
