@@ -3,10 +3,12 @@
     python benchmarks/span.py --data-root DIR                                  # a table of all cells
     python benchmarks/span.py --data-root DIR --out FILE --victims 20          # the rows, kept
     python benchmarks/span.py --data-root DIR --out FILE --cells "ResNet-18"   # some of them
+    python benchmarks/span.py --data-root DIR --states FOLDER                  # trained by trained_resnet.py
 
-Untrained networks in eval mode, CIFAR-10 test images from --first on, CPU seconds, one thread. A victim is a
-batch of images: the PSNR of each, and the null, what came back scored against the next victim's images. Victims that
-the file holds are kept and the others are added, so that a run may be stopped at any time; a row sums up a cell.
+Networks in eval mode, untrained but for the cells that say how long, CIFAR-10 test images from --first on, CPU seconds,
+one thread. A victim is a batch of images: the PSNR of each, and the null, what came back scored against the next
+victim's images. Victims that the file holds are kept and the others are added, so that a run may be stopped at any
+time; a row sums up a cell.
 """
 
 from __future__ import annotations
@@ -24,18 +26,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from leakgauge.catalogue import MODELS
-from leakgauge.config import build as build_part
 from leakgauge.config import build_client, build_dataset
 from leakgauge.data import Dataset
-from leakgauge.defences import Clipping, GaussianNoise, NoDefence, Pruning, Soteria
+from leakgauge.defences import DPSGD, Clipping, GaussianNoise, NoDefence, Pruning, Soteria
 from leakgauge.files import write_text
 from leakgauge.fingerprint import answering_code
 from leakgauge.metrics import PSNR, align
-from leakgauge.models import build
 from leakgauge.protocol import THREAT_MODELS, Federation, UpdateObservation, learner_and_state, simulate_round
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.randomness import seeded
+from leakgauge.training.models import named_model
 from leakgauge.types import Batch, Reconstruction
 from leakgauge.version import VERSION
 
@@ -56,33 +56,47 @@ class Cell:
     noise: float | None = None
     """Of Gaussian noise, as a share of the root mean square of the gradient."""
     defence: Defence = NoDefence()
+    epochs: int = 0
+    """Of training before the round."""
+    curve: tuple[str, float] | None = None
+    """What the cell is a point of, and where on it."""
 
 
+TRAINED = "resnet:depth=18,base_width=32"
 CELLS: dict[str, Cell] = {
-    "ResNet20-4": Cell("resnet20_4", 30),
-    "ResNet-18": Cell("resnet:depth=18", 30),
+    "ResNet20-4": Cell("resnet20_4", 30, curve=("width", 64)),
+    "ResNet-18": Cell("resnet:depth=18", 30, curve=("batch", 1)),
     "ConvNet-64": Cell("convnet", 60),
-    "ResNet-18, batch 2": Cell("resnet:depth=18", 150, 2),
-    "ResNet-18, batch 4": Cell("resnet:depth=18", 300, 4),
-    "ResNet-18, batch 8": Cell("resnet:depth=18", 900, 8),
-    "ResNet-18, batch 16": Cell("resnet:depth=18", 3600, 16),
+    "ResNet-18, batch 2": Cell("resnet:depth=18", 150, 2, curve=("batch", 2)),
+    "ResNet-18, batch 4": Cell("resnet:depth=18", 300, 4, curve=("batch", 4)),
+    "ResNet-18, batch 8": Cell("resnet:depth=18", 900, 8, curve=("batch", 8)),
+    "ResNet-18, batch 16": Cell("resnet:depth=18", 3600, 16, curve=("batch", 16)),
     "ResNet-18, Kaiming": Cell(f"resnet:depth=18,{KAIMING}", 100),
     "ResNet20-4, Kaiming": Cell(f"resnet:depth=20,{KAIMING}", 240),
     "ResNet20-4, labels restored": Cell("resnet20_4", 30, threat_model="honest_but_curious"),
     "ResNet20-4, clipped": Cell("resnet20_4", 30, defence=Clipping(0.1)),
     "ResNet20-4, float16": Cell("resnet20_4", 30, client="fedsgd+transport:dtype=float16"),
-    "ResNet20-4, noise 0.1 %": Cell("resnet20_4", 30, noise=1e-3),
-    "ResNet20-4, noise 1 %": Cell("resnet20_4", 30, noise=1e-2),
-    "ResNet20-4, noise 10 %": Cell("resnet20_4", 30, noise=1e-1),
+    "ResNet20-4, noise 0.1 %": Cell("resnet20_4", 30, noise=1e-3, curve=("noise", 1e-3)),
+    "ResNet20-4, noise 1 %": Cell("resnet20_4", 30, noise=1e-2, curve=("noise", 1e-2)),
+    "ResNet20-4, noise 10 %": Cell("resnet20_4", 30, noise=1e-1, curve=("noise", 1e-1)),
     "ResNet20-4, half pruned": Cell("resnet20_4", 30, defence=Pruning(0.5)),
     "ResNet20-4, Soteria": Cell("resnet20_4", 30, defence=Soteria()),
+    "ResNet20-4, DP-SGD": Cell("resnet20_4", 30, defence=DPSGD(max_grad_norm=1.0, noise_multiplier=0.1)),
     "ResNet20-4, four local steps": Cell("resnet20_4", 30, client="fedavg:epochs=4,batch_size=1,learning_rate=0.001"),
-    "ResNet-20, width 32": Cell("resnet:depth=20,base_width=32", 30),
+    **{
+        f"ResNet-20, width {width}": Cell(f"resnet:depth=20,base_width={width}", 30, curve=("width", width))
+        for width in (16, 32, 48)
+    },
+    **{
+        f"ResNet-18 of width 32, {epochs} epochs": Cell(TRAINED, 100, epochs=epochs, curve=("training", epochs))
+        for epochs in (0, 1, 3, 6, 12)
+    },
 }
 
 
-def observe(cell: Cell, dataset: Dataset, victim: Batch) -> UpdateObservation:
-    module = build(build_part(MODELS, cell.model, kind="model"), dataset.space.shape, dataset.num_classes, seed=SEED)
+def observe(cell: Cell, dataset: Dataset, victim: Batch, states: Path | None) -> UpdateObservation:
+    state_file = str(states / f"epoch{cell.epochs}.safetensors") if states is not None and cell.epochs else None
+    module = named_model(cell.model, dataset, seed=SEED, state=state_file)
     learner, state = learner_and_state(module.eval())
     federation = Federation(learner, state, build_client(cell.client))
     defence = cell.defence
@@ -98,14 +112,14 @@ def observe(cell: Cell, dataset: Dataset, victim: Batch) -> UpdateObservation:
     )
 
 
-def measure(name: str, dataset: Dataset, first: int, number: int) -> dict[str, Any]:
+def measure(name: str, dataset: Dataset, first: int, number: int, states: Path | None = None) -> dict[str, Any]:
     """One victim of a cell: what came back, beside it and beside the next victim."""
     from leakgauge.attacks.recipes import best
 
     cell = CELLS[name]
     places = [range(first + at * cell.batch_size, first + (at + 1) * cell.batch_size) for at in (number, number + 1)]
     victim, stranger = (dataset.test[torch.tensor(place)] for place in places)
-    seen = observe(cell, dataset, victim)
+    seen = observe(cell, dataset, victim, states)
     started = time.process_time()
     found = best(seconds=cell.seconds)(seen, generator=seeded(SEED, "attack", number))
     return {
@@ -136,6 +150,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 {
                     "cell": name,
                     "batch_size": cell.batch_size,
+                    "curve": cell.curve,
                     "cpu_seconds": cell.seconds,
                     "victims": len(own),
                     "images": len(found),
@@ -172,6 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--states", type=Path, help="what trained_resnet.py wrote; else such cells are left out")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -179,11 +195,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.out is not None and options.out.is_file():
         rows = json.loads(options.out.read_text(encoding="utf-8"))["victims"]
     code = answering_code()
+    cells = [name for name in options.cells if options.states is not None or not CELLS[name].epochs]
     for number in range(options.victims):  # one victim of every cell before the second of any
-        for name in options.cells:
+        for name in cells:
             if any((row["cell"], row["victim"]) == (name, number) for row in rows):
                 continue
-            row = {**measure(name, dataset, options.first, number), "code": code}
+            row = {**measure(name, dataset, options.first, number, options.states), "code": code}
             rows.append(row)
             print(f"{name:32} {row['psnr']} dB, null {row['null']}, {row['cpu_seconds']} s", flush=True)
             if options.out is not None:

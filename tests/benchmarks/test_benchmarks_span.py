@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import span
+import span_curves
+from leakgauge.catalogue import MODELS
+from leakgauge.config import build as build_part
 
 
 def test_a_row_sums_up_the_images_of_all_victims_of_a_cell():
@@ -19,5 +22,19 @@ def test_a_row_sums_up_the_images_of_all_victims_of_a_cell():
 
 def test_every_cell_names_a_network_and_a_client_that_can_be_built():
     for cell in span.CELLS.values():
-        assert span.build_part(span.MODELS, cell.model, kind="model") is not None
+        assert build_part(MODELS, cell.model, kind="model") is not None
         assert span.build_client(cell.client) is not None
+
+
+def test_a_curve_has_a_point_for_each_image_and_a_line_through_the_medians() -> None:
+    cells = {"ResNet-18": [[60.0], [11.0]], "ResNet-18, batch 2": [[30.0, 50.0], [9.0, 10.0]]}
+    victims = [
+        {"cell": name, "psnr": psnr, "null": null, "victim": 0, "images": [], "cpu_seconds": 1.0}
+        for name, (psnr, null) in cells.items()
+    ]
+    result = {"rows": span.summary(victims), "victims": victims}
+    assert span_curves.points(result, "batch") == {1: ([60.0], [11.0]), 2: ([30.0, 50.0], [9.0, 10.0])}
+    assert span_curves.points(result, "noise") == {}
+    drawn = span_curves.draw(result)
+    assert drawn.count("<circle") == 3
+    assert drawn.count("<polyline") == 2
