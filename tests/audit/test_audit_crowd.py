@@ -49,11 +49,11 @@ def test_the_crowd_is_of_the_victims_classes_while_there_are_enough() -> None:
     private = Batch(test.inputs[:1], torch.tensor([3]))
     pool = Pool(test.inputs, test.labels, "digits")
     threes = int((test.labels == 3).sum())
-    crowd = draw_crowd(ImageSpace(1, 8, 8), private, pool, tests=1, at_least=threes + 5, generator=seeded())
+    crowd = draw_crowd(ImageSpace(1, 8, 8), private, pool, tests=1, at_least=threes + 40, generator=seeded())
     assert crowd.inputs is not None
-    assert crowd.words == f"{threes + 5} digits"
+    assert crowd.words == f"{threes + 40} digits"
     assert torch.equal(crowd.inputs[:threes], test.inputs[test.labels == 3])
-    assert torch.equal(crowd.inputs[threes:], test.inputs[test.labels != 3][:5])
+    assert torch.equal(crowd.inputs[threes:], test.inputs[test.labels != 3][:40])
 
 
 def test_a_pool_that_is_too_small_is_topped_up_and_the_words_say_so() -> None:
@@ -61,8 +61,8 @@ def test_a_pool_that_is_too_small_is_topped_up_and_the_words_say_so() -> None:
     private, pool = batch[:1], Pool(batch.inputs[1:], batch.labels[1:], "references given")
     crowd = draw_crowd(ImageSpace(1, 8, 8), private, pool, tests=1, at_least=9, generator=seeded())
     assert crowd.inputs is not None
-    assert len(crowd.inputs) == 39
-    assert crowd.words == "20 references given and 19 augmented copies of these and the private images"
+    assert len(crowd.inputs) == 59
+    assert crowd.words == "20 references given and 39 augmented copies of these and the private images"
     assert {one.numpy().tobytes() for one in crowd.inputs[:20]} == {one.numpy().tobytes() for one in batch.inputs[1:]}
 
 
@@ -70,7 +70,7 @@ def test_without_any_others_private_images_are_told_from_their_copies_and_from_p
     private = digits(4)
     crowd = draw_crowd(ImageSpace(1, 8, 8), private, None, tests=4, at_least=99, generator=seeded())
     assert crowd.inputs is not None
-    assert len(crowd.inputs) == 159
+    assert len(crowd.inputs) == 239
     assert "embedded photographs in their tones" in crowd.words
     assert "augmented copies of the private images" in crowd.words
     # Photographs as they are would be greyer than any digit, and so nearer to whatever is grey.
@@ -83,7 +83,7 @@ def test_images_without_tones_are_told_from_photographs_as_they_are() -> None:
     black = Batch(torch.zeros(2, 3, 8, 8), torch.tensor([0, 1]))
     crowd = draw_crowd(ImageSpace(3, 8, 8), black, None, tests=2, at_least=99, generator=seeded())
     assert crowd.inputs is not None
-    assert crowd.words == "49 embedded photographs; rank alone would need 79"
+    assert crowd.words == "59 embedded photographs; rank alone would need 119"
 
 
 def test_no_crowd_is_none() -> None:
@@ -96,8 +96,8 @@ def test_rows_without_others_are_told_from_rows_made_of_their_cells_and_of_the_r
     private = Batch(rows(5), torch.arange(5))
     crowd = draw_crowd(TABLE, private, None, tests=5, at_least=99, generator=seeded())
     assert crowd.inputs is not None
-    assert len(crowd.inputs) == 199
-    assert crowd.words.startswith("199 rows resampled column by column from the private rows")
+    assert len(crowd.inputs) == 99
+    assert crowd.words.startswith("99 rows resampled column by column from the private rows")
     TABLE.check(crowd.inputs)
     own = torch.isin(crowd.inputs[:, 0], private.inputs[:, 0]).double().mean()
     assert 0.4 < float(own) < 0.9  # 5 / 7 before those near a private row were dropped

@@ -104,7 +104,7 @@ def test_without_decoys_embedded_photographs_are_the_crowd_but_none_that_is_priv
     assert len(real.distractors) == 99
     assert float(ImageSpace.of(private.inputs).distance(real.distractors, private.inputs).min()) > 1e-6
     assert len(nulls) == 3
-    assert prepared.description["crowd"].startswith("99 embedded photographs and 140 augmented copies")
+    assert prepared.description["crowd"].startswith("99 embedded photographs and 260 augmented copies")
 
 
 @pytest.mark.parametrize(("copies", "verdict"), [(0, "inconclusive"), (1, "leaks partly"), (PRIVATE, "leaks")])

@@ -35,7 +35,7 @@ from leakgauge.protocol.state_dicts import some
 from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
 from leakgauge.randomness import seeded
-from leakgauge.space import ImageSpace
+from leakgauge.space import ImageSpace, TokenSpace
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 
@@ -144,11 +144,8 @@ def open_plan(plan: RecordedPlan) -> tuple[OpenRound, nn.Module, Batch | None]:
 
 
 def default_attack(recorded: RecordedRound) -> str:
-    """The attack on the inputs of a round where none is named."""
-    if isinstance(recorded.space, ImageSpace):
-        return "quasi_newton"
-    # One row is solved for; several are matched, without a prior that is made for images.
-    return "linear_layer" if _stated_size(recorded) == 1 else "quasi_newton:tv_weight=0,restarts=8"
+    """The attack on the inputs of a round where none is named: the strongest there is for their kind."""
+    return "token_spans" if isinstance(recorded.space, TokenSpace) else "best"
 
 
 def _score_inputs(
