@@ -89,7 +89,7 @@ def test_a_folder_of_twenty_pictures_gives_one_victim_three_nulls_and_a_crowd_th
     dataset = Dataset("mine", Batch(images[:0], torch.empty(0).long()), Batch(images, torch.arange(20)), ("x",) * 20)
     _, strangers = drawn(dataset, batch_size=1)
     assert [len(batch) for batch in strangers.decoys[0]] == [1, 1, 1]
-    assert strangers.crowd.words == ("16 other images of mine and 23 augmented copies of these and the private images")
+    assert strangers.crowd.words == ("16 other images of mine and 43 augmented copies of these and the private images")
 
 
 def test_a_small_pool_serves_several_nulls_and_leaves_the_crowd_its_half() -> None:
@@ -99,7 +99,7 @@ def test_a_small_pool_serves_several_nulls_and_leaves_the_crowd_its_half() -> No
     used = torch.cat([one.inputs for one in strangers.decoys[0]])
     assert len(keys(used)) == 5
     assert all(len(keys(one.inputs)) == 4 for one in strangers.decoys[0])
-    assert strangers.crowd.words.startswith("5 references given and 154 augmented copies")
+    assert strangers.crowd.words.startswith("5 references given and 234 augmented copies")
     assert strangers.crowd.inputs is not None
     assert not keys(used) & keys(strangers.crowd.inputs)
 

@@ -112,7 +112,8 @@ def test_a_budget_goes_to_each_attack_that_has_one(command: Command, words: Word
 
 def test_an_inversion_takes_the_same_options(command: Command, recorded: Any, mlp: str) -> None:
     write_round(Path("round.safetensors"), recorded)
-    words = ("invert", "round.safetensors", "--model", mlp, "--no-explain", "--json", "--out", "out")
+    words = ("invert", "round.safetensors", "--model", mlp, "--attack", "quasi_newton")
+    words += ("--no-explain", "--json", "--out", "out")
     assert command(*words, "--budget", "deep", "--steps", "2").rows[0]["facts"]["steps"] == 2
     assert "Budget(steps=2, seconds=600.0" in records()[0].attack_repr
     assert command(*words, "--seconds", "0.02").code == 0

@@ -10,7 +10,8 @@ lower confidence limit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from scipy import fft, special
@@ -96,29 +97,55 @@ def _weigh(
     if len(candidates) == 0:
         return least, nearest
     statistics = _distances((originals, strangers), candidates, space)
+    loudest: dict[int, _Claim] = {}
     for distances in statistics:
-        # In units of what is near to a candidate: a flat one, which is near to many, speaks no louder than a sharp one.
-        units = distances.quantile(_NEAR, dim=0).clamp_min(_RESOLUTION)
-        relative = torch.where(distances < _RESOLUTION, 0.0, distances / units)
-        own, crowd = relative[: len(originals)], relative[len(originals) :].amin(dim=1).sort().values
-        # A candidate speaks for the original that it is nearest to, or for several that are alike.
-        spoken = own <= own.amin(dim=0) * (1 + _RESOLUTION)
-        nearness, at = torch.where(spoken, own, torch.inf).min(dim=1)
-        exponent = tail_exponent(crowd)
-        if isinstance(space, TableSpace):
-            exponent = min(exponent, _continuous(strangers, space) / 2)
-        if isinstance(space, TokenSpace):
-            exponent = 0.0  # tokens match by chance alone, so that only the rank says something
-        for row, (distance, rival) in enumerate(zip(nearness.tolist(), _rivals(own, spoken, at), strict=True)):
+        claims = [
+            replace(one, p=len(statistics) * one.p) for one in _claims(distances, len(originals), strangers, space)
+        ]
+        for one in claims:
+            # What a candidate says of one original outweighs what it says, less surely and another way, of another.
+            louder = loudest.get(one.candidate)
+            if louder is not None and louder.row != one.row and louder.p <= one.p:
+                continue
+            if one.p < least[one.row] or nearest[one.row] < 0:
+                least[one.row], nearest[one.row] = min(1.0, max(_LEAST, one.p)), one.candidate
+        for one in claims:
+            if one.candidate not in loudest or one.p < loudest[one.candidate].p:
+                loudest[one.candidate] = one
+    return least, nearest
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """That an original came back as a candidate, and the p-value of it."""
+
+    row: int
+    candidate: int
+    p: float
+
+
+def _claims(distances: Tensor, count: int, strangers: Tensor, space: InputSpace) -> Iterator[_Claim]:
+    """By one statistic, for each of the first ``count`` inputs that a candidate speaks for."""
+    # In units of what is near to a candidate: a flat one, which is near to many, speaks no louder than a sharp one.
+    units = distances.quantile(_NEAR, dim=0).clamp_min(_RESOLUTION)
+    relative = torch.where(distances < _RESOLUTION, 0.0, distances / units)
+    own, crowd = relative[:count], relative[count:].amin(dim=1).sort().values
+    # A candidate speaks for the original that it is nearest to, or for several that are alike.
+    spoken = own <= own.amin(dim=0) * (1 + _RESOLUTION)
+    nearness, at = torch.where(spoken, own, torch.inf).min(dim=1)
+    exponent = tail_exponent(crowd)
+    if isinstance(space, TableSpace):
+        exponent = min(exponent, _continuous(strangers, space) / 2)
+    if isinstance(space, TokenSpace):
+        exponent = 0.0  # tokens match by chance alone, so that only the rank says something
+    for row, (distance, rival) in enumerate(zip(nearness.tolist(), _rivals(own, spoken, at), strict=True)):
+        if distance < torch.inf:
             p = max(
                 rank_or_margin(distance, crowd, exponent),
                 # Among the originals themselves, which are of one kind whatever the strangers are.
-                (distance / rival) ** exponent / len(originals) if 0 < rival < torch.inf and exponent > 0 else 0.0,
+                (distance / rival) ** exponent / count if 0 < rival < torch.inf and exponent > 0 else 0.0,
             )
-            p *= len(statistics)
-            if distance < torch.inf and (p < least[row] or nearest[row] < 0):
-                least[row], nearest[row] = min(1.0, max(_LEAST, p)), int(at[row])
-    return least, nearest
+            yield _Claim(row, int(at[row]), p)
 
 
 def _rivals(own: Tensor, spoken: Tensor, at: Tensor) -> list[float]:
