@@ -10,7 +10,7 @@ import plots
 import readings
 import text_answers
 from readings import OURS, Result, number, spread
-from result_tables import anchor, table
+from result_tables import anchor, control, table
 
 Results = Mapping[str, Result]
 
@@ -271,11 +271,19 @@ def _filters(results: Results) -> Answer:
         for view in (one for one in row["leakage"] if one["adaptive"]):
             found = view["metrics"].get("identification")
             shown = "–" if found is None or found["mean"] is None else number(found["mean"])
+            null = None if found is None else found["null"]["mean"]
             cells.append(f"{shown} ({view['verdict']})" if view.get("verdict") else shown)
+            cells += ["–" if null is None else number(null), control(view.get("control"))]
         lines.append(cells)
     views = [one for one in result["rows"][0]["leakage"] if one["adaptive"]]
-    columns = ["filter", "accuracy", *(f"identified, batch {one['batch_size']}" for one in views)]
-    said = f"{len(lines)} rows, lengths as on the gradient. {result['sentence']}\n\n{table(columns, lines)}"
+    columns = ["filter", "accuracy"]
+    for view in views:
+        columns += [f"identified, batch {view['batch_size']}", "null", "control"]
+    images = views[0]["metrics"]["identification"]["count"]
+    said = (
+        f"{len(lines)} rows, {images} images each, lengths as on the gradient; the attacker knows the filter, and the "
+        f"control is what the same attack finds of others undefended. {result['sentence']}\n\n{table(columns, lines)}"
+    )
     return Answer("Do the filters that NVFlare and Flower deploy protect anything?", said, ("tradeoff-filters.json",))
 
 
