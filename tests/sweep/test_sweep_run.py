@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ from sweep_support import GRID
 
 from leakgauge.audit.execute import execute
 from leakgauge.audit.plan import prepare
+from leakgauge.audit.record import Record
 from leakgauge.audit.store import FolderStore
 from leakgauge.cli import main
 from leakgauge.cli.sweep import write_parquet
@@ -54,6 +56,20 @@ def test_a_second_run_computes_nothing_and_begins_nothing(swept: Path) -> None:
     assert not any(one.doing.startswith(("none", "pruning", "training")) for one in news)
     assert len(FolderStore.open(swept).runs()) == begun
     assert len(list((swept / "models").iterdir())) == 2
+
+
+def test_a_driver_holds_few_records_however_many_cases_it_ran(tmp_path: Path) -> None:
+    alive: list[int] = []
+
+    def told(news: SweepProgress) -> None:
+        if news.done in (20, 60):
+            alive.append(sum(isinstance(one, Record) for one in gc.get_objects()))
+
+    gc.collect()
+    words = {"dataset": "digits", "model": "mlp:hidden=[4]", "train_steps": 0, "rounds": 10, "nulls": 1, "seeds": [0, 1, 2]}
+    words |= {"distractors": 5, "attacks": ["linear_layer"], "defences": ["none"], "batch_size": 1}
+    assert run_sweep(read_grid(words), tmp_path / "out", told=told).done == 60
+    assert max(alive) - min(alive) <= 2
 
 
 def test_status_counts_what_is_done_and_sees_the_driver(swept: Path) -> None:
