@@ -63,7 +63,7 @@ def test_a_driver_holds_few_records_however_many_cases_it_ran(tmp_path: Path) ->
 
     def told(news: SweepProgress) -> None:
         if news.done in (20, 60):
-            alive.append(sum(isinstance(one, Record) for one in gc.get_objects()))
+            alive.append(sum(type(one) is Record for one in gc.get_objects()))
 
     gc.collect()
     words = {"dataset": "digits", "model": "mlp:hidden=[4]", "train_steps": 0, "rounds": 10, "nulls": 1, "seeds": [0, 1, 2]}
