@@ -298,7 +298,20 @@ def _aggregation(results: Results) -> Answer:
         f"{number(100 * last['labels'])} % of the labels.\n\n"
         f"{table([key.replace('_', ' ') for key in columns], lines)}"
     )
-    return Answer("Is secure aggregation enough, where the server is honest?", said, ("aggregation.json",))
+    drawn = [
+        _over_clients(rows, "identified", "images identified", "#c0392b"),
+        _over_clients(rows, "identified_null", "their null", "#c0392b", null=True),
+        _over_clients(rows, "labels", "labels restored", "#1f618d"),
+        _over_clients(rows, "guess", "labels, guessed", "#1f618d", null=True),
+    ]
+    plot = plots.curves(drawn, "clients in the sum", "share of all clients' images and labels, 95 % intervals")
+    return Answer("Is secure aggregation enough, where the server is honest?", said, ("aggregation.json",), plot)
+
+
+def _over_clients(rows: Sequence[Result], key: str, name: str, colour: str, null: bool = False) -> plots.Curve:
+    measured = [row for row in rows if row[key] is not None]
+    points = [(row["clients"], row[key], row.get(f"{key}_low"), row.get(f"{key}_high")) for row in measured]
+    return plots.Curve(name, colour, points, null)
 
 
 def _bounds(results: Results) -> Answer:
