@@ -10,7 +10,7 @@ import plots
 import readings
 import text_answers
 from readings import OURS, Result, number, spread
-from result_tables import anchor, table
+from result_tables import anchor, control, table
 
 Results = Mapping[str, Result]
 
@@ -271,11 +271,19 @@ def _filters(results: Results) -> Answer:
         for view in (one for one in row["leakage"] if one["adaptive"]):
             found = view["metrics"].get("identification")
             shown = "–" if found is None or found["mean"] is None else number(found["mean"])
+            null = None if found is None else found["null"]["mean"]
             cells.append(f"{shown} ({view['verdict']})" if view.get("verdict") else shown)
+            cells += ["–" if null is None else number(null), control(view.get("control"))]
         lines.append(cells)
     views = [one for one in result["rows"][0]["leakage"] if one["adaptive"]]
-    columns = ["filter", "accuracy", *(f"identified, batch {one['batch_size']}" for one in views)]
-    said = f"{len(lines)} rows, lengths as on the gradient. {result['sentence']}\n\n{table(columns, lines)}"
+    columns = ["filter", "accuracy"]
+    for view in views:
+        columns += [f"identified, batch {view['batch_size']}", "null", "control"]
+    images = views[0]["metrics"]["identification"]["count"]
+    said = (
+        f"{len(lines)} rows, {images} images each, lengths as on the gradient; the attacker knows the filter, and the "
+        f"control is what the same attack finds of others undefended. {result['sentence']}\n\n{table(columns, lines)}"
+    )
     return Answer("Do the filters that NVFlare and Flower deploy protect anything?", said, ("tradeoff-filters.json",))
 
 
@@ -290,7 +298,20 @@ def _aggregation(results: Results) -> Answer:
         f"{number(100 * last['labels'])} % of the labels.\n\n"
         f"{table([key.replace('_', ' ') for key in columns], lines)}"
     )
-    return Answer("Is secure aggregation enough, where the server is honest?", said, ("aggregation.json",))
+    drawn = [
+        _over_clients(rows, "identified", "images identified", "#c0392b"),
+        _over_clients(rows, "identified_null", "their null", "#c0392b", null=True),
+        _over_clients(rows, "labels", "labels restored", "#1f618d"),
+        _over_clients(rows, "guess", "labels, guessed", "#1f618d", null=True),
+    ]
+    plot = plots.curves(drawn, "clients in the sum", "share of all clients' images and labels, 95 % intervals")
+    return Answer("Is secure aggregation enough, where the server is honest?", said, ("aggregation.json",), plot)
+
+
+def _over_clients(rows: Sequence[Result], key: str, name: str, colour: str, null: bool = False) -> plots.Curve:
+    measured = [row for row in rows if row[key] is not None]
+    points = [(row["clients"], row[key], row.get(f"{key}_low"), row.get(f"{key}_high")) for row in measured]
+    return plots.Curve(name, colour, points, null)
 
 
 def _bounds(results: Results) -> Answer:

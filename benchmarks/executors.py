@@ -1,11 +1,12 @@
 """What running cases elsewhere costs and saves: the pool and a Ray cluster beside one process, and the store's listing.
 
-    python benchmarks/executors.py --out benchmarks/results/executors.json                # all parts, kept one by one
+    python benchmarks/executors.py --out benchmarks/results/executors.json     # all parts that the file does not hold yet
     python benchmarks/executors.py --parts faults      # a local Ray cluster of two nodes, of which one is killed
 
 Equal cases of about --seconds of work each, by a fixed number of steps. The overhead is what one worker of the pool
 takes, from the moment it has started, over the seconds that its cases took in it; the speed-up is that of two workers
-over one. The start of the workers, which import torch, is told apart. The load before each part stands beside it: on
+over one. The start of the workers, which import torch, is told apart. The memory is that of the process that drives a
+sweep of many short cases, after a tenth of them and at the end. The load before each part stands beside it: on
 cores that others use, a waiting worker and a waiting driver are counted as overhead.
 """
 
@@ -39,6 +40,7 @@ from leakgauge.audit.store import FolderStore, MemoryStore
 from leakgauge.files import write_text
 from leakgauge.fingerprint import answering_code
 from leakgauge.progress import Progress, silent
+from leakgauge.sweep import SweepProgress, read_grid, run_sweep
 from leakgauge.version import VERSION
 
 PLAN = AuditPlan(
@@ -134,6 +136,31 @@ def listing(count: int = 10_000) -> dict[str, Any]:
     return row
 
 
+def driver_memory(cells: int = 20) -> dict[str, Any]:
+    """What a sweep of a hundred cases a cell adds to the memory of the process that drives it."""
+    words = {"dataset": "digits", "model": "mlp:hidden=[4]", "train_steps": 0, "batch_size": 1, "rounds": 50, "nulls": 1}
+    words |= {"distractors": 5, "attacks": ["linear_layer"], "defences": ["none"], "seeds": list(range(cells))}
+    seen: dict[int, float] = {}
+
+    def told(news: SweepProgress) -> None:
+        if news.done % 50 == 0:
+            seen.setdefault(news.done, _megabytes())
+
+    with tempfile.TemporaryDirectory() as folder:
+        ended = run_sweep(read_grid(words), Path(folder), InProcess(), told)
+    early = max(count for count in seen if count <= max(100, ended.done // 10))
+    row = {"cases": ended.done, "megabytes_early": seen[early], "after_cases": early}
+    row |= {"megabytes_at_end": seen[ended.done], "grown_megabytes": round(seen[ended.done] - seen[early], 1)}
+    print(row, flush=True)
+    return row
+
+
+def _megabytes() -> float:
+    """What this process holds now; the most that it ever held would hide what it gave back."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return round(pages * resource.getpagesize() / 2**20, 1)
+
+
 def digits(cases: Sequence[Case], store: FolderStore) -> list[str]:
     """The records without how long they took."""
     found = [store.get(case.key) for case in cases]
@@ -201,13 +228,15 @@ def ray_run(prepared: PreparedAudit) -> dict[str, Any]:
     return row
 
 
-PARTS = ("pool", "listing", "faults", "in process", "ray")
+PARTS = ("pool", "listing", "memory", "faults", "in process", "ray")
 
 
 def measure(part: str, seconds: float) -> dict[str, Any]:
     """The values of one part, by their names in the file."""
     if part == "listing":
         return {"listing": listing()}
+    if part == "memory":
+        return {"driver_memory": driver_memory()}
     if part == "faults":
         with tempfile.TemporaryDirectory() as folder:
             return {"ray_faults": ray_faults(Path(folder))}
@@ -234,20 +263,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="measured again where the file holds them")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     if options.out is not None and options.out.is_file():
         rows = json.loads(options.out.read_text("utf-8"))["rows"]
-    for part in options.parts:
+    held = {row["part"] for row in rows}
+    for part in options.parts or [one for one in PARTS if one not in held]:
         load = os.getloadavg()[0]
         found = measure(part, options.seconds)
         print(json.dumps(found), flush=True)
         rows = [row for row in rows if row["part"] != part] + rows_of(part, found, round(load, 2))
         result = {
             "title": "Executors: what they cost, and that they survive",
-            "command": f"python benchmarks/executors.py --seconds {options.seconds:g}",
+            "command": f"python benchmarks/executors.py --seconds {options.seconds:g} --out FILE",
             "version": VERSION,
             "code": answering_code(),
             "machine": f"{platform.platform()}, {cores()} cores, torch {torch.__version__}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -99,4 +100,52 @@ def against(
             ends = [top + size * (1 - one) for one in (low, high)]
             parts.append(f'<path d="M{at:.1f} {ends[0]:.1f}V{ends[1]:.1f}" stroke="{colour}" opacity="0.6"/>')
             parts.append(f'<circle cx="{at:.1f}" cy="{top + size * (1 - y):.1f}" r="2.5" fill="{colour}"/>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Points (x, y, low, high) that belong together; a null is dashed and has no spread to show."""
+
+    name: str
+    colour: str
+    points: Sequence[tuple[float, float, float | None, float | None]]
+    null: bool = False
+
+
+def curves(lines: Sequence[Curve], across: str, up: str) -> str:
+    """Shares between 0 and 1 over numbers that double, so that each step to the right is as wide."""
+    size, left, top, height = 420, 60, 62, 240
+    ticks = sorted({point[0] for line in lines for point in line.points})
+    wide = size / max(1e-9, math.log2(ticks[-1] / ticks[0]))
+
+    def place(x: float, y: float) -> str:
+        return f"{left + wide * math.log2(x / ticks[0]):.1f} {top + height * (1 - y):.1f}"
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + size + 40}" height="{top + height + 60}" '
+        'font-family="sans-serif" font-size="11">',
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<rect x="{left}" y="{top}" width="{size}" height="{height}" fill="none" stroke="#95a5a6"/>',
+        f'<text x="{left}" y="{top + height + 44}">{escape(across)}</text>',
+        f'<text x="8" y="18">{escape(up)}</text>',
+    ]
+    for index, line in enumerate(lines):
+        mark = "- -" if line.null else "●"
+        where = f'x="{8 + 220 * (index % 2)}" y="{34 + 15 * (index // 2)}"'
+        parts.append(f'<text {where} fill="{line.colour}">{mark} {escape(line.name)}</text>')
+        dashed = ' stroke-dasharray="5 4"' if line.null else ""
+        path = "L".join(place(x, y) for x, y, *_ in line.points)
+        parts.append(f'<path d="M{path}" fill="none" stroke="{line.colour}"{dashed}/>')
+        for x, y, low, high in () if line.null else line.points:
+            at, over = place(x, y).split()
+            parts.append(f'<circle cx="{at}" cy="{over}" r="3" fill="{line.colour}"/>')
+            if low is not None and high is not None:
+                parts.append(f'<path d="M{place(x, low)}L{place(x, high)}" stroke="{line.colour}" opacity="0.6"/>')
+    for x in ticks:
+        at = place(x, 0).split()[0]
+        parts.append(f'<text x="{at}" y="{top + height + 16}" text-anchor="middle">{x:g}</text>')
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = top + height * (1 - share) + 4
+        parts.append(f'<text x="{left - 8}" y="{y:.0f}" text-anchor="end">{share:g}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"

@@ -26,6 +26,7 @@ from leakgauge import write_round
 from leakgauge.cli import main
 from leakgauge.errors import LeakGaugeError
 from leakgauge.files import write_text
+from leakgauge.fingerprint import answering_code
 from leakgauge.version import VERSION
 from recorded_situations import SITUATIONS, Situation
 
@@ -86,16 +87,30 @@ def passes(situation: Situation, found: dict[str, Any]) -> bool:
 
 
 def tell(steps: int, only: str, out: Path | None) -> None:
-    rows = []
+    """All situations that the file does not hold yet, kept one by one."""
+    kept: dict[str, dict[str, Any]] = {}
+    if out is not None and out.is_file():
+        kept = {row["situation"]: row for row in json.loads(out.read_text("utf-8"))["rows"]}
     for situation in SITUATIONS:
-        if only not in situation.name:
+        if only not in situation.name or situation.name in kept:
             continue
-        row = run(situation, steps)
-        rows.append(row)
+        row = kept[situation.name] = run(situation, steps)
         answer = row.get("refused") or " ".join([row["verdict"], *row["reasons"], *row["explanation"][:1]])
         print(f"{'ok  ' if row['passes'] else 'FAIL'} {situation.name}: {answer}", flush=True)
         if out is not None:
-            write_text(out, json.dumps({"version": VERSION, "steps": steps, "rows": rows}, indent=1) + "\n")
+            rows = [kept[one.name] for one in SITUATIONS if one.name in kept]
+            write_text(out, json.dumps(result(rows, steps), indent=1) + "\n")
+
+
+def result(rows: list[dict[str, Any]], steps: int) -> dict[str, Any]:
+    """The file that is kept."""
+    return {
+        "title": "Rounds as people record them: what is told of each",
+        "command": f"python benchmarks/recorded_rounds.py --steps {steps} --out benchmarks/results/recorded-rounds.json",
+        "version": VERSION,
+        "fingerprint": answering_code(),
+        "rows": rows,
+    }
 
 
 if __name__ == "__main__":

@@ -127,11 +127,12 @@ def _quality(name: str, result: Result) -> str:
 
 
 def _tradeoff(name: str, result: Result) -> str:
-    """Each defence with its accuracy, time and what an adaptive attacker got; a null beside every number."""
+    """Each defence with its accuracy, time and what an adaptive attacker got; a null and a control beside it."""
     views = [(one["threat_model"], one["batch_size"]) for one in result["rows"][0]["leakage"] if one["adaptive"]]
     metrics = ("psnr", "identification", "lpips_vgg")
     columns = ["defence", "accuracy", "time"]
-    columns += [f"{who}, batch {size}: {metric} (null)" for who, size in views for metric in metrics]
+    for who, size in views:
+        columns += [*(f"{who}, batch {size}: {metric} (null)" for metric in metrics), "control"]
     rows = []
     for row in result["rows"]:
         utility = row["utility"] or {}
@@ -145,9 +146,15 @@ def _tradeoff(name: str, result: Result) -> str:
             )
             found = next(seen, None)
             cells += [_leaked(None if found is None else found["metrics"].get(metric)) for metric in metrics]
+            cells.append(control((found or {}).get("control")))
         rows.append(cells)
     remarks = "\n".join(f"- {one}" for one in (result["sentence"], *result["remarks"]))
     return f"{_head(name, result, [result['command_line']])}\n{table(columns, rows)}\n{remarks}\n"
+
+
+def control(one: Result | None) -> str:
+    """What the same attack found of other images where nothing was defended."""
+    return "–" if one is None else f"{one['found']}/{one['of']}"
 
 
 def _leaked(one: Result | None) -> str:

@@ -15,8 +15,11 @@ FILTERS = Path(__file__).parents[2] / "benchmarks" / "plans" / "filters.toml"
 DEPLOYED = (
     "percentile_privacy",
     "svt_privacy",
+    "svt_privacy:early=True",
     "exclude_vars:pattern='head'",
     "fixed_clipping",
+    "adaptive_clipping:rounds=10",
+    "local_dp",
 )
 
 

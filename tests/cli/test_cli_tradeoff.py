@@ -50,6 +50,9 @@ def test_one_command_gives_the_table_the_sentence_and_the_page(command: Command,
     assert [cell["adaptive"] for cell in payload["rows"][0]["leakage"]] == [True, False]
     kept = json.loads(Path("out/tradeoff.json").read_text())
     assert kept["rows"] == payload["rows"]
+    assert kept["command_line"] == "leakgauge tradeoff out/plan.json --seed 0"
+    # The control: what the attack finds of others without a defence, beside every cell.
+    assert {str(cell["control"]) for row in kept["rows"] for cell in row["leakage"]} == {"{'found': 4, 'of': 4}"}
 
 
 def test_ctrl_c_shows_what_there_is_and_the_same_command_resumes(

@@ -100,7 +100,7 @@ BAD = {
     ],
     "secure_aggregation": ["clients=0", "clients=2.0"],
     "percentile_privacy": ["percentile=-1", "percentile=101", "gamma=0"],
-    "svt_privacy": ["fraction=0", "fraction=2", "epsilon=0", "noise_var=0", "gamma=inf", "tau=-1", "replace=1"],
+    "svt_privacy": ["fraction=0", "fraction=2", "epsilon=0", "noise_var=0", "gamma=inf", "tau=-1", "replace=1", "early=1"],
     "exclude_vars": ["pattern='('", "pattern=3"],
     "fixed_clipping": ["clipping_norm=0", "clipping_norm=-1"],
     "adaptive_clipping": ["initial_clipping_norm=0", "clipped=2", "rounds=-1", "clip_norm_lr=-1"],

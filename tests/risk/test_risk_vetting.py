@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import architectures
 import leakgauge
@@ -196,6 +198,146 @@ def test_a_head_that_was_scaled_or_replaced_since_the_round_before_is_seen() -> 
     assert "scaled head" in kinds(vet(model, space=SPACE, reference=before))
     other = build_model(build(MODELS, "compact", kind="model"), SPACE.shape, 10, seed=1)
     assert "replaced weights" in kinds(vet(other, space=SPACE, reference=before))
+
+
+def digits_net(zero_head: bool = False) -> nn.Sequential:
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    if zero_head:
+        nn.init.zeros_(made[3].weight)
+    return made
+
+
+class NormalisedPixels(nn.Module):
+    """A residual net as torchvision initialises it, for pixels in [0, 255]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([123.675, 116.28, 103.53]).view(3, 1, 1))
+        self.stem, self.branch = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norm, self.head = nn.GroupNorm(2, 8), nn.Linear(8, 10)
+        nn.init.zeros_(self.norm.weight)
+
+    def forward(self, images: Tensor) -> Tensor:
+        hidden = self.stem(255 * images - self.mean).relu()
+        return self.head((hidden + self.norm(self.branch(hidden))).mean((2, 3)))
+
+
+def with_adapters() -> nn.Module:
+    import peft
+
+    return peft.get_peft_model(digits_net(), peft.LoraConfig(r=4, target_modules=["1"]))
+
+
+def vision_transformer() -> nn.Module:
+    import transformers
+
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    made = transformers.ViTForImageClassification(transformers.ViTConfig(**small, image_size=16, patch_size=4))
+
+    class Scores(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = made
+
+        def forward(self, images: Tensor) -> Tensor:
+            return self.body(pixel_values=images).logits
+
+    return Scores()
+
+
+def pruned() -> nn.Module:
+    made = digits_net()
+    prune.ln_structured(made[1], "weight", 0.8, 2, 0)
+    prune.remove(made[1], "weight")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: digits_net(zero_head=True), (1, 8, 8)),
+        (NormalisedPixels, (3, 16, 16)),
+        (with_adapters, (1, 8, 8)),
+        (vision_transformer, (3, 16, 16)),
+        (pruned, (1, 8, 8)),
+    ],
+    ids=["zero head", "zero branch, pixels to 255", "adapters", "their vision transformer", "pruned rows"],
+)
+def test_no_honest_model_of_other_people_is_accused(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
+    found = vet(make(), input_shape=shape)
+    assert found.suspicions == ()
+    assert len(found.unchecked) == 2
+
+
+def test_a_head_that_began_at_zero_may_turn_in_its_first_rounds() -> None:
+    model = digits_net(zero_head=True)
+    for rate, steps in ((0.01, 1), (0.05, 30), (0.05, 30)):
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        train(model, DIGITS.train, Training(steps=steps, learning_rate=rate), generator=seeded(0, "train"))
+        assert vet(model, input_shape=(1, 8, 8), reference=before, batch=DIGITS.test[:64]).suspicions == ()
+
+
+@pytest.fixture(scope="module")
+def learnt() -> nn.Sequential:
+    model = digits_net()
+    train(model, DIGITS.train, Training(steps=300, learning_rate=0.05), generator=seeded(0, "train"))
+    return model
+
+
+def changed(model: nn.Sequential, change: Callable[[nn.Sequential], None]) -> nn.Sequential:
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        change(other)
+    return other
+
+
+def swap_rows(model: nn.Sequential) -> None:
+    order = torch.tensor([0, 1, 5, 3, 4, 2, 6, 7, 8, 9])
+    model[3].weight.copy_(model[3].weight[order])
+    model[3].bias.copy_(model[3].bias[order])
+
+
+def noisy_bins(model: nn.Sequential) -> None:
+    """A server that hides its bins below noise of a tenth."""
+    model[1].weight.copy_((1 + 0.1 * torch.randn(64, 64, generator=torch.Generator().manual_seed(1))) / 8)
+    model[1].bias.copy_(-torch.linspace(1, 6, 64))
+
+
+def quantile_biases(model: nn.Sequential) -> None:
+    """Random rows, each of which one input in fifty activates."""
+    model[1].weight.copy_(torch.randn(64, 64, generator=torch.Generator().manual_seed(1)))
+    model[1].bias.copy_(-(DIGITS.train.inputs.flatten(1) @ model[1].weight.mT).quantile(0.98, dim=0))
+
+
+def lengthen_row(model: nn.Sequential) -> None:
+    model[3].weight[3] *= 50
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (swap_rows, "permuted head"),
+        (noisy_bins, "identical rows with shifted biases"),
+        (quantile_biases, "trapped rows"),
+        (lengthen_row, "scaled head"),
+    ],
+)
+def test_own_data_shows_without_a_reference_what_was_done_to_a_trained_model(
+    change: Callable[[nn.Sequential], None], expected: str, learnt: nn.Sequential
+) -> None:
+    own = DIGITS.test[:64]
+    assert vet(learnt, input_shape=(1, 8, 8), batch=own).suspicions == ()
+    assert expected in kinds(vet(changed(learnt, change), input_shape=(1, 8, 8), batch=own))
+
+
+def test_a_model_that_takes_one_class_for_another_has_no_permuted_head(learnt: nn.Sequential) -> None:
+    def forget(model: nn.Sequential) -> None:
+        model[3].weight[5] = model[3].weight[2]
+        model[3].bias[5] = model[3].bias[2] - 1
+
+    found = vet(changed(learnt, forget), input_shape=(1, 8, 8), batch=DIGITS.test[:64])
+    assert "permuted head" not in kinds(found)
 
 
 def run_main(*words: object) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from pathlib import Path
@@ -13,8 +14,10 @@ from sweep_support import GRID
 
 from leakgauge.audit.execute import execute
 from leakgauge.audit.plan import prepare
+from leakgauge.audit.record import Record
 from leakgauge.audit.store import FolderStore
 from leakgauge.cli import main
+from leakgauge.cli.sweep import write_parquet
 from leakgauge.errors import InvalidCase
 from leakgauge.sweep import SweepProgress, compare_stores, dry_run, read_grid, result_rows, run_sweep, status_of
 
@@ -55,6 +58,20 @@ def test_a_second_run_computes_nothing_and_begins_nothing(swept: Path) -> None:
     assert len(list((swept / "models").iterdir())) == 2
 
 
+def test_a_driver_holds_few_records_however_many_cases_it_ran(tmp_path: Path) -> None:
+    alive: list[int] = []
+
+    def told(news: SweepProgress) -> None:
+        if news.done in (20, 60):
+            alive.append(sum(type(one) is Record for one in gc.get_objects()))
+
+    gc.collect()
+    words = {"dataset": "digits", "model": "mlp:hidden=[4]", "train_steps": 0, "rounds": 10, "nulls": 1, "seeds": [0, 1, 2]}
+    words |= {"distractors": 5, "attacks": ["linear_layer"], "defences": ["none"], "batch_size": 1}
+    assert run_sweep(read_grid(words), tmp_path / "out", told=told).done == 60
+    assert max(alive) - min(alive) <= 2
+
+
 def test_status_counts_what_is_done_and_sees_the_driver(swept: Path) -> None:
     store = FolderStore.open(swept)
     found = status_of(store)
@@ -79,6 +96,18 @@ def test_a_dry_run_names_what_is_impossible_and_runs_nothing(tmp_path: Path) -> 
     assert found.seconds > 0
 
 
+def test_a_dry_run_times_each_training_once_and_adds_it_to_the_cases_that_run_side_by_side() -> None:
+    words = {"dataset": "digits", "model": "mlp:hidden=[8]", "attacks": ["linear_layer"], "defences": ["none"]}
+    few, many = (dry_run(read_grid({**words, "train_steps": steps, "seeds": [0, 1]})) for steps in (10, 10_000))
+    assert (few.trainings, many.trainings) == (2, 2)
+    # A step is timed anew each time, on a machine that may be busy: a hundred times as many count ten times at least.
+    assert many.training_seconds > 10 * few.training_seconds > 0
+    assert many.wall(4) == many.training_seconds + many.seconds / 4
+    assert many.seconds < many.training_seconds
+    # A model of one's own is attacked as it comes.
+    assert dry_run(read_grid({**words, "model": "sweep_support:own_model"})).trainings == 0
+
+
 def run_main(*words: str) -> int:
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -100,6 +129,25 @@ def test_results_are_the_same_rows_in_every_format(swept: Path, tmp_path: Path, 
     assert run_main("results", str(swept), "--format", "parquet") == 2
     assert "--to results.parquet" in capsys.readouterr().err
     assert run_main("results", str(swept), "--format", "xml") == 2
+
+
+def test_a_parquet_file_gives_every_row_back_with_its_types(swept: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="comes with the extra [parquet]")
+    rows = list(result_rows(FolderStore.open(swept)))
+    assert run_main("results", str(swept), "--format", "parquet", "--to", str(tmp_path / "rows.parquet")) == 0
+    read = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
+    columns = dict.fromkeys(name for row in rows for name in row)
+    assert read == [{name: row.get(name) for name in columns} for row in rows]
+    assert [type(row["psnr"]) for row in read] == [type(row.get("psnr")) for row in rows]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_axis_of_words_and_numbers_is_a_column_of_parquet_too(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="comes with the extra [parquet]")
+    write_parquet([{"axis": 1, "psnr": None}, {"axis": "a", "psnr": None}, {"axis": [1], "more": 2}], tmp_path / "x")
+    read = parquet.read_table(tmp_path / "x").to_pylist()
+    assert [row["axis"] for row in read] == ["1", '"a"', "[1]"]
+    assert [(row["psnr"], row["more"]) for row in read] == [(None, None), (None, None), (None, 2)]
 
 
 def test_a_store_compared_with_itself_changed_nothing_and_one_that_leaks_more_fails(

@@ -119,7 +119,7 @@ def test_beside_the_page_lies_what_reruns_it_and_all_numbers(tmp_path: Path) -> 
     assert numbers["cheapest"] == "clipping:max_norm=1+gaussian_noise:std=0.1"
     assert len(numbers["rows"]) == 6
     assert numbers["remarks"] == remarks(result)
-    assert numbers["command_line"] == "leakgauge tradeoff plan.json"
+    assert numbers["command_line"] == "leakgauge tradeoff plan.json --seed 0"
     embedded = replace(result, description=TradeoffPlan(seed=3).words())
     write_tradeoff(embedded, tmp_path / "out")
     assert json.loads((tmp_path / "out/tradeoff.json").read_text())["command_line"] == "leakgauge tradeoff --seed 3"

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
@@ -115,17 +116,18 @@ class Record:
         if values.pop("schema") != SCHEMA:
             raise ValueError("a record of a later version")
         values["outcome"] = Outcome[values["outcome"]]
-        values["space"] = None if values.get("space") is None else space_from_json(values["space"])
+        values["space"] = None if values.get("space") is None else _space(json.dumps(values["space"]))
         proof = values["certificate"]
         values["certificate"] = None if proof is None else Certificate(**proof)
-        values["ledger"] = tuple(Fact(Subject[name], *rest) for name, *rest in values["ledger"])
-        values["scores"] = {name: tuple(map(_number, scores)) for name, scores in values["scores"].items()}
+        values["ledger"] = tuple([_fact(*line) for line in values["ledger"]])
+        values["scores"] = {name: _numbers(scores) for name, scores in values["scores"].items()}
         for name in ("chance", "residual", "truth_residual", "cpu_seconds"):
             values[name] = _number(values[name])
         for name in ("evidence", "nearest", "control", "copied"):
             values[name] = tuple(values[name])
         for name in ("facts", "label_guess"):
-            values[name] = {key: _number(value) for key, value in values[name].items()}
+            if None in values[name].values():
+                values[name] = {key: _number(value) for key, value in values[name].items()}
         for name in ("true_counts", "restored_counts", "decoy_counts"):
             values[name] = None if values.get(name) is None else tuple(values[name])
         return cls(**values, pictures=pictures)
@@ -166,9 +168,24 @@ def _line(fact: Fact) -> list[object]:
     return [fact.subject.name, fact.disclosed, fact.detail, fact.about]
 
 
+@lru_cache(4096)
+def _fact(name: str, disclosed: bool, detail: str, about: str) -> Fact:
+    """Records of one audit have most facts in common, and thousands of records are listed at a time."""
+    return Fact(Subject[name], disclosed, detail, about)
+
+
+@lru_cache(256)
+def _space(text: str) -> InputSpace:
+    return space_from_json(json.loads(text))
+
+
 def _plain(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _number(value: Any) -> Any:
     return math.nan if value is None else value
+
+
+def _numbers(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(map(_number, values)) if None in values else tuple(values)

@@ -85,6 +85,7 @@ def _forecast(plan: SweepGrid, jobs: int | None, as_json: bool) -> None:
     side_by_side = jobs or cores()
     if as_json:
         said = {"cells": found.cells, "cases": found.cases, "trainings": found.trainings, "jobs": side_by_side}
+        said |= {"training_seconds": found.training_seconds}
         print_json("sweep", None, rows, seconds=found.seconds, wall=found.wall(side_by_side), **said)
         return
     for line in _reasons(found):
@@ -109,7 +110,10 @@ def _some(places: Sequence[str]) -> str:
 def _said(found: Forecasts, jobs: int) -> str:
     impossible = sum(one.cases for one in found.impossible)
     refused = sum(one.attack is None for one in found.impossible)
-    trainings = f", after {found.trainings} trainings, which are not in it" if found.trainings else ""
+    trainings = ""
+    if found.trainings:
+        several = "s" if found.trainings > 1 else ""
+        trainings = f", {_duration(found.training_seconds)} of it for {found.trainings} training{several}"
     return (
         f"{found.cells} cells, {refused} of them impossible; {found.cases} cases, {impossible} of them impossible; the "
         f"others take about {_duration(found.wall(jobs))} with {jobs} at once{trainings}."
@@ -162,7 +166,7 @@ def results(
         raise InvalidCase(f"There is no format {form!r}; choose from table, csv, json, parquet.")
     rows = list(result_rows(FolderStore.open(folder)))
     if form == "parquet":
-        _write_parquet(rows, file)
+        write_parquet(rows, file)
     elif form == "table":
         Console().print(_table(rows))
     else:
@@ -185,7 +189,8 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def _write_parquet(rows: Sequence[dict[str, Any]], file: Path | None) -> None:
+def write_parquet(rows: Sequence[dict[str, Any]], file: Path | None) -> None:
+    """Flat rows as a table; what is missing in one is empty there."""
     from leakgauge.files import atomic_path
 
     if file is None:
@@ -197,10 +202,21 @@ def _write_parquet(rows: Sequence[dict[str, Any]], file: Path | None) -> None:
         raise InvalidCase(
             "Parquet needs pyarrow; run pip install 'leakgauge[parquet]', or choose --format csv."
         ) from error
-    columns = _columns(rows)
-    table = pyarrow.Table.from_pylist([{name: row.get(name) for name in columns} for row in rows])
+    table = pyarrow.table({name: _typed([row.get(name) for row in rows]) for name in _columns(rows)})
     with atomic_path(file) as temporary:
         parquet.write_table(table, temporary)
+
+
+def _typed(values: Sequence[Any]) -> Any:
+    """A column of one type: numbers, which is also what a column without any value would have held, words, or JSON."""
+    import pyarrow
+
+    kinds = {type(value) for value in values if value is not None}
+    if not kinds:
+        return pyarrow.array(values, pyarrow.float64())
+    if kinds <= {int, float} or kinds in ({bool}, {str}):
+        return pyarrow.array(values)
+    return pyarrow.array([None if value is None else json.dumps(value) for value in values])
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Group:

@@ -45,7 +45,7 @@ def tradeoff(
         plan = replace(plan, seed=seed)
     check_reachable(out)
     result = run(plan, out, stages(stderr()), executor=executor_for(jobs, ray))
-    page = write_tradeoff(result, out)
+    page = write_tradeoff(result, out, config or Path("plan.json"))
     if as_json:
         sys.stdout.write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")
     else:

@@ -25,9 +25,9 @@ class PercentilePrivacy(UpdateTransform):
     """Zero the ``percentile`` per cent of all entries with the least size, and truncate the others to +-``gamma``.
 
     Selective sharing [Shokri and Shmatikov, 2015] as NVFlare deploys it, with its defaults: nine tenths of the entries
-    leave. ``gamma`` is of weights, and of one local step where a client makes several. No noise, so no guarantee. An
-    attacker who knows it matches what is visible as truncated, and asks of the rest that none is larger than the
-    smallest that is visible.
+    leave, and a parameter that is one number as it is. ``gamma`` is of weights, and of one local step where a client
+    makes several. No noise, so no guarantee. An attacker who knows it matches what is visible as truncated, and asks of
+    the rest that none is larger than the smallest that is visible.
     """
 
     lengths: ClassVar[tuple[str, ...]] = ("gamma",)
@@ -44,14 +44,18 @@ class PercentilePrivacy(UpdateTransform):
     def transform(self, params: ParamTree, *, generator: Generator) -> ParamTree:
         del generator
         cutoff = percentile(tree.flatten(params).abs(), self.percentile)
-        return {name: self._truncate(tensor * (tensor.abs() >= cutoff)) for name, tensor in params.items()}
+        return {
+            name: self._truncate(tensor * (tensor.abs() >= cutoff)) if tensor.ndim else tensor
+            for name, tensor in params.items()
+        }
 
     def anticipate(self, params: ParamTree, *, observed: ParamTree) -> ParamTree:
         seen = tree.flatten(observed)
         kept = seen != 0
         smallest = torch.where(kept, seen.abs(), torch.inf).amin()
         # In units of the candidate's own length, since the update may have been scaled afterwards.
-        visible = torch.where(kept, self._truncate(tree.flatten(params).detach()), 0.0).norm()
+        whole = tree.flatten({name: self._truncate(tensor.detach()) for name, tensor in params.items()})
+        visible = torch.where(kept, whole, 0.0).norm()
         bound = _SLACK * smallest * visible / seen.norm().clamp_min(_TINY)
         return {name: self._seen(tensor, observed[name] != 0, bound) for name, tensor in params.items()}
 
@@ -60,7 +64,7 @@ class PercentilePrivacy(UpdateTransform):
         return torch.where(kept, self._truncate(tensor), excess)
 
     def _truncate(self, tensor: Tensor) -> Tensor:
-        return tensor if self.gamma == math.inf else tensor.clamp(-self.gamma, self.gamma)
+        return tensor if self.gamma == math.inf or not tensor.ndim else tensor.clamp(-self.gamma, self.gamma)
 
 
 def percentile(values: Tensor, share: float) -> Tensor:

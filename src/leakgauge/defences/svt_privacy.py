@@ -23,12 +23,13 @@ _PASSES = 10_000
 class SVTPrivacy(UpdateTransform):
     """The sparse vector technique [Dwork and Roth, 2014; Lyu et al., 2017] as NVFlare deploys it, with its defaults.
 
-    Of n entries q = ceil(``fraction`` n) are to leave. An entry w is let through where |clip(w)| + Lap(4 gamma q /
-    epsilon_2) reaches tau + Lap(2 gamma / epsilon), epsilon_2 = epsilon (2 q)^(2/3); all are asked until q are through.
-    Of these q are drawn, with replacement unless ``replace`` is off, and leave as clip(w + Lap(2 gamma / noise_var));
-    the others are zero. clip is to +-``gamma``. With the defaults the noise is 20 times the clip: what leaves is the
-    sign of w + noise, that of w itself for entries above 1e-3 and a coin's for those below 1e-5. ``spent`` is what the
-    budgets add up to over the entries.
+    Of n entries q = ceil(``fraction`` n) are to leave. An entry w is let through where |clip(w)| + Lap(2 gamma q /
+    epsilon_2) reaches tau + Lap(gamma / epsilon_1), where epsilon_1 : epsilon_2 = 1 : (2 q)^(2/3) and both add up to
+    epsilon; all are asked until q are through. Of these q are drawn, with replacement unless ``replace`` is off, and
+    leave as clip(w) + Lap(2 gamma / noise_var); the others are zero. clip is to +-``gamma``, 1 / 20 of the noise by
+    default. So since NVFlare 2.8; ``early`` is the rule of 2.7 and before: epsilon_1 = epsilon / 2, epsilon_2 =
+    epsilon (2 q)^(2/3) / 2, and clip(w + Lap(2 gamma / noise_var)) leaves, which by default is hardly more than a sign.
+    A parameter that is one number leaves as it is. ``spent`` is what the budgets add up to over the entries.
 
     An attacker who knows it expects of each visible entry its mean, and learns nothing of the others.
     """
@@ -41,6 +42,7 @@ class SVTPrivacy(UpdateTransform):
     gamma: float = 1e-5
     tau: float = 1e-6
     replace: bool = True
+    early: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
@@ -58,26 +60,35 @@ class SVTPrivacy(UpdateTransform):
         chosen = self._choose(flat, generator)
         noise = self._noise(2 * self.gamma / self.noise_var, len(chosen), flat, generator)
         sent = torch.zeros_like(flat)
-        sent[chosen] = (flat[chosen] + noise).clamp(-self.gamma, self.gamma)
+        sent[chosen] = self._clip(flat[chosen] + noise) if self.early else self._clip(flat[chosen]) + noise
         parts = sent.split([tensor.numel() for tensor in params.values()])
-        return {name: part.view_as(tensor) for (name, tensor), part in zip(params.items(), parts, strict=True)}
+        return {
+            name: part.view_as(tensor) if tensor.ndim else tensor
+            for (name, tensor), part in zip(params.items(), parts, strict=True)
+        }
 
     def anticipate(self, params: ParamTree, *, observed: ParamTree) -> ParamTree:
-        return {name: self._mean(tensor) * (observed[name] != 0) for name, tensor in params.items()}
+        return {
+            name: self._mean(tensor) * (observed[name] != 0) if tensor.ndim else tensor
+            for name, tensor in params.items()
+        }
 
     def spent(self, entries: int) -> float:
         """The epsilon of one round over all entries: threshold, questions and releases add up."""
         wanted = self._wanted(entries)
-        return self.epsilon + self._of_questions(wanted) + wanted * self.noise_var
+        asking = self.epsilon * (1 + self._questions(wanted)) if self.early else self.epsilon
+        return asking + wanted * self.noise_var
 
     def _choose(self, flat: Tensor, generator: Generator) -> Tensor:
         wanted = self._wanted(flat.numel())
         size = flat.detach().abs().clamp_max(self.gamma)
-        threshold = self.tau + self._noise(2 * self.gamma / self.epsilon, 1, flat, generator)
+        share = self._questions(wanted)
+        first = self.epsilon / 2 if self.early else self.epsilon / (1 + share)
+        threshold = self.tau + self._noise(self.gamma / first, 1, flat, generator)
         asked = torch.arange(flat.numel(), device=flat.device)
         through: list[Tensor] = []
         for _ in range(_PASSES):
-            doubt = self._noise(4 * self.gamma * wanted / self._of_questions(wanted), len(asked), flat, generator)
+            doubt = self._noise(2 * self.gamma * wanted / (first * share), len(asked), flat, generator)
             above = size[asked] + doubt >= threshold
             through.append(asked[above])
             asked = asked[~above]
@@ -93,10 +104,10 @@ class SVTPrivacy(UpdateTransform):
         return accepted[torch.randperm(len(accepted), generator=generator)[:wanted].to(flat.device)]
 
     def _mean(self, tensor: Tensor) -> Tensor:
-        """E clip(w + Lap(b)): with h(t) = E max(0, t + Lap(b)), it is h(w + gamma) - h(w - gamma) - gamma."""
+        """Of clip(w + Lap(b)), with h(t) = E max(0, t + Lap(b)), it is h(w + gamma) - h(w - gamma) - gamma."""
         scale = 2 * self.gamma / self.noise_var
-        if not scale:
-            return tensor.clamp(-self.gamma, self.gamma)
+        if not scale or not self.early:
+            return self._clip(tensor)
 
         def above(t: Tensor) -> Tensor:
             return t.relu() + scale / 2 * torch.exp(-t.abs() / scale)
@@ -106,8 +117,13 @@ class SVTPrivacy(UpdateTransform):
     def _wanted(self, entries: int) -> int:
         return min(entries, math.ceil(self.fraction * entries))
 
-    def _of_questions(self, wanted: int) -> float:
-        return self.epsilon * (2.0 * wanted) ** (2 / 3)
+    def _clip(self, tensor: Tensor) -> Tensor:
+        return tensor.clamp(-self.gamma, self.gamma)
+
+    @staticmethod
+    def _questions(wanted: int) -> float:
+        """The budget of all questions, that of the threshold being one."""
+        return float((2.0 * wanted) ** (2 / 3))
 
     @staticmethod
     def _noise(scale: float, count: int, like: Tensor, generator: Generator) -> Tensor:

@@ -72,15 +72,18 @@ def render_tradeoff(result: Tradeoff) -> str:
     )
 
 
-def write_tradeoff(result: Tradeoff, folder: Path) -> Path:
-    """``index.html``, with ``tradeoff.json`` (all numbers) and ``plan.json`` (what reruns it) beside it."""
+def write_tradeoff(result: Tradeoff, folder: Path, given: Path = Path("plan.json")) -> Path:
+    """``index.html``, with ``tradeoff.json`` (all numbers) and ``plan.json`` (what reruns it) beside it.
+
+    ``given`` is the file that the plan was read from.
+    """
     writable_folder(folder)
     plan = {name: value for name, value in result.description.items() if name in TradeoffPlan.__dataclass_fields__}
     write_text(folder / "plan.json", json.dumps(plan, indent=2) + "\n")
     numbers = result.to_dict() | {
         "sentence": sentence(result),
         "remarks": remarks(result),
-        "command_line": _command(plan),
+        "command_line": _command(plan, given),
         "environment": surroundings(),
         "description": dict(result.description),
     }
@@ -90,11 +93,11 @@ def write_tradeoff(result: Tradeoff, folder: Path) -> Path:
     return page
 
 
-def _command(plan: Mapping[str, Any]) -> str:
-    """What runs it again: the plan beside the page, or nothing but the seed for the embedded example."""
+def _command(plan: Mapping[str, Any], given: Path) -> str:
+    """What runs it again: the file of the plan, or nothing but the seed for the embedded example."""
     seed = int(plan.get("seed", 0))
     embedded = plan == TradeoffPlan(seed=seed).words()
-    return f"leakgauge tradeoff --seed {seed}" if embedded else "leakgauge tradeoff plan.json"
+    return f"leakgauge tradeoff {'' if embedded else f'{given.as_posix()} '}--seed {seed}"
 
 
 def _accuracy(row: TradeoffRow) -> Entry:
@@ -132,6 +135,8 @@ def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Entry:
     if identified is not None:
         details.append(("95 % interval", percent(identified.attack.low, identified.attack.high)))
         details.append(("null", show_hits(identified.null) if identified.null.count else NOT_MEASURED))
+    control = cell.control
+    details.append(("control", NOT_MEASURED if control is None else f"{control.seen} of {control.tried}"))
     if (comfort := result.false_comfort(row, condition)) is not None and comfort > 0:
         details.append(("false comfort", f"{comfort:.0%}"))
     details.append(("attack", cell.attack))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from leakgauge.attacks.base import SteppedAttack
 from leakgauge.attacks.budget import Budget, budget_of, with_budget
 from leakgauge.audit.case import Case
-from leakgauge.audit.plan import prepare
+from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.audit.run import run_safely
+from leakgauge.config import build_dataset, build_loss
 from leakgauge.errors import LeakGaugeError
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.randomness import seeded
 from leakgauge.sweep.grid import SweepCell, SweepGrid
+from leakgauge.sweep.run import steps_before
 from leakgauge.threads import suitable_threads
+from leakgauge.training import victim_model
 from leakgauge.types import Outcome
 
 _STEPS = 3
@@ -36,20 +40,24 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Forecasts:
-    """``seconds`` of all possible cases one after another on this machine; trainings are counted, not timed."""
+    """``seconds`` of all possible cases, and ``training_seconds`` of all trainings, one after another on this machine.
+
+    Models are trained by the process that was started, however many others attack.
+    """
 
     cells: int
     cases: int
     seconds: float
     impossible: tuple[Impossible, ...]
     trainings: int
+    training_seconds: float
 
     def wall(self, jobs: int) -> float:
-        return self.seconds / jobs
+        return self.training_seconds + self.seconds / jobs
 
 
 def dry_run(grid: SweepGrid, progress: Progress = silent) -> Forecasts:
-    """Try each attack on each defence of each cell for a few steps, on the model as it comes.
+    """Try each attack on each defence of each cell for a few steps, on the model as it comes, and each training.
 
     Cells that differ by their seed or their training alone are tried once.
     """
@@ -74,7 +82,8 @@ def dry_run(grid: SweepGrid, progress: Progress = silent) -> Forecasts:
                 if one.reason is not None
             ]
         progress(Tick(number, number / len(cells)))
-    return Forecasts(len(cells), cases, seconds, tuple(impossible), _trainings(cells))
+    trainings = _trainings(cells)
+    return Forecasts(len(cells), cases, seconds, tuple(impossible), len(trainings), _training_seconds(trainings))
 
 
 @dataclass(frozen=True)
@@ -138,13 +147,42 @@ def _whole(budget: Budget | None, step: float, otherwise: float) -> float:
     return min([*limits, *([] if budget.seconds is None else [max(budget.seconds, budget.least * step)])])
 
 
-def _trainings(cells: Sequence[SweepCell]) -> int:
-    """How many different models are trained first."""
-    plans = [cell.plan() for cell in cells]
-    return len(
-        {
-            (one.dataset, one.model, one.loss, one.normalise, one.state, one.train_steps, one.seed)
-            for one in plans
-            if one.train_steps != 0
-        }
-    )
+def _trainings(cells: Sequence[SweepCell]) -> list[AuditPlan]:
+    """One plan for each different model that is trained first."""
+    found: dict[tuple[object, ...], AuditPlan] = {}
+    for cell in cells:
+        plan = cell.plan()
+        if steps := steps_before(plan):
+            found.setdefault((*_trained_model(plan), steps, plan.seed), plan)
+    return list(found.values())
+
+
+def _trained_model(plan: AuditPlan) -> tuple[object, ...]:
+    return (plan.dataset, plan.data_root, plan.model, plan.loss, plan.normalise, plan.state)
+
+
+def _training_seconds(trainings: Sequence[AuditPlan]) -> float:
+    """Each model is trained for a few steps once, whatever its seeds and lengths."""
+    steps: dict[tuple[object, ...], float] = {}
+    for plan in trainings:
+        if (model := _trained_model(plan)) not in steps:
+            steps[model] = _step_seconds(plan)
+    return sum(steps_before(plan) * steps[_trained_model(plan)] for plan in trainings)
+
+
+def _step_seconds(plan: AuditPlan) -> float:
+    """Of a training step; 0 where there is none, because the cell is refused or has no training data."""
+    ticks: list[float] = []
+    with suppress(LeakGaugeError):
+        dataset = build_dataset(plan.dataset, plan.data_root)
+        victim_model(
+            plan.model,
+            dataset,
+            seed=plan.seed,
+            state=plan.state,
+            steps=_STEPS if len(dataset.train) else 0,
+            loss=build_loss(plan.loss),
+            normalise=plan.normalise,
+            progress=lambda tick: ticks.append(time.perf_counter()),
+        )
+    return (ticks[-1] - ticks[0]) / (len(ticks) - 1) if len(ticks) > 1 else 0.0

@@ -97,9 +97,14 @@ def run_sweep(
     return replace(progress, complete=True, doing="")
 
 
+def steps_before(plan: AuditPlan) -> int:
+    """How long the model of a cell is trained before it is attacked."""
+    return default_steps(plan.model, plan.state) if plan.train_steps is None else plan.train_steps
+
+
 def _trained(plan: AuditPlan, out: Path, progress: Progress) -> AuditPlan:
     """The same plan with the weights that its training ends with, in a file that all cells of that training share."""
-    steps = default_steps(plan.model, plan.state) if plan.train_steps is None else plan.train_steps
+    steps = steps_before(plan)
     if not steps:
         return plan
     dataset, loss = build_dataset(plan.dataset, plan.data_root), build_loss(plan.loss)

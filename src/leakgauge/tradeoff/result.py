@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leakgauge.audit.result import UNDEFENDED, Finding, Measurement
-from leakgauge.audit.verdict import Verdict
+from leakgauge.audit.verdict import Power, Verdict
 from leakgauge.bounds import Bound
 from leakgauge.metrics import Identification, Kind, Summary
 from leakgauge.tradeoff.batch_rule import BatchRule
@@ -21,7 +21,8 @@ from leakgauge.version import VERSION
 class Cell:
     """One defence under one condition: the leakiest of the attacks, beside its own null.
 
-    ``scores`` are those of the single images, in an order that all cells of a condition share.
+    ``scores`` are those of the single images, in an order that all cells of a condition share; ``control`` is how many
+    other images the same attack found of undefended clients, None where none is in the plan.
     """
 
     attack: str
@@ -29,12 +30,13 @@ class Cell:
     measurements: Mapping[str, Measurement]
     seconds: float
     scores: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    control: Power | None = None
 
     @classmethod
     def of(cls, row: Finding) -> Cell:
         found = {name: one for name, one in row.measurements.items() if one.metric.serves is not Kind.LABELS}
         scores = {name: tuple(score for one in row.records for score in one.scores.get(name, ())) for name in found}
-        return cls(row.attack, row.verdict, found, row.seconds, scores)
+        return cls(row.attack, row.verdict, found, row.seconds, scores, row.power)
 
     def measured(self, metric: str) -> Measurement | None:
         """What a metric found; None where it was not measured."""
@@ -193,6 +195,7 @@ class Tradeoff:
             "attack": cell.attack,
             "verdict": cell.verdict.value,
             "metrics": {name: one.to_dict() for name, one in cell.measurements.items()},
+            "control": None if cell.control is None else {"found": cell.control.seen, "of": cell.control.tried},
             "false_comfort": self.false_comfort(row, condition),
             "seconds": round(cell.seconds, 3),
         }

@@ -17,6 +17,8 @@ from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch, ModelState
 
 _PROBES = 96
+_OWN = 256
+"""Own examples that are looked at, at most."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,18 @@ class Vetted:
     @cached_property
     def layer_inputs(self) -> dict[str, Tensor]:
         """What flows into each layer, in the order of execution; empty where the model cannot be run on probes."""
-        if self.learner is None or self.probes is None:
+        return self._flowing(self.probes)
+
+    @cached_property
+    def own_layer_inputs(self) -> dict[str, Tensor]:
+        """The same of the client's own data."""
+        return self._flowing(None if self.batch is None else self.batch.inputs[:_OWN])
+
+    def _flowing(self, inputs: Tensor | None) -> dict[str, Tensor]:
+        if self.learner is None or inputs is None:
             return {}
         with torch.no_grad():
-            return self.learner.in_mode("eval").layer_inputs(self.state, self.probes, nn.Module)
+            return self.learner.in_mode("eval").layer_inputs(self.state, inputs, nn.Module)
 
     def layer(self, name: str) -> nn.Module:
         assert self.learner is not None

@@ -13,6 +13,7 @@ from leakgauge.risk.vetting.base import Suspicion, Vetted
 _SCALED = 5.0
 _REPLACED = 0.2
 """A cosine to the weights before, below which they were not trained but replaced."""
+_BEGUN = 0.1
 
 
 def added_layers(model: Vetted) -> Iterator[Suspicion]:
@@ -31,6 +32,15 @@ def _differs(tensor: Tensor, before: Tensor | None) -> bool:
     return before is None or before.shape != tensor.shape
 
 
+def _begun_at_zero(before: Tensor) -> bool:
+    """Whether weights were zero, or had hardly left it: the next round decides on their direction and size.
+
+    Heads, adapters and last layers of branches are often initialised so; others with about 1 / sqrt(entries of a row).
+    """
+    usual = float(before[0].numel()) ** -0.5
+    return float(before.double().square().mean().sqrt()) < _BEGUN * usual
+
+
 def replaced_weights(model: Vetted) -> Iterator[Suspicion]:
     replaced = []
     for name, tensor in model.weights.items():
@@ -38,7 +48,7 @@ def replaced_weights(model: Vetted) -> Iterator[Suspicion]:
         if before is None or before.shape != tensor.shape or tensor.ndim < 2 or tensor.numel() < 64:
             continue
         one, two = tensor.double().flatten(), before.double().flatten().to(tensor.device)
-        if float(two.norm()) == 0 or not bool(torch.isfinite(one).all()):
+        if _begun_at_zero(before) or not bool(torch.isfinite(one).all()):
             continue
         if float(one @ two) < _REPLACED * float(one.norm() * two.norm()):
             replaced.append(name)
@@ -55,7 +65,7 @@ def moved_rows(model: Vetted) -> Iterator[Suspicion]:
     """Rows of the classifier in each other's place, or of quite another size than before."""
     name = f"{model.head}.weight"
     before, now = model.reference.get(name), model.weights.get(name)
-    if before is None or now is None or before.shape != now.shape or now.ndim != 2:
+    if before is None or now is None or before.shape != now.shape or now.ndim != 2 or _begun_at_zero(before):
         return
     old, new = before.double(), now.double().to(before.device)
     sizes = new.norm(dim=1) / old.norm(dim=1).clamp(min=1e-12)

@@ -10,6 +10,8 @@ from leakgauge.risk.vetting.base import Suspicion, Vetted
 
 ABSURD = 100.0
 """Larger entries than this are in no weight or bias that was initialised or trained as usual."""
+_PIXELS, _CHANNELS = 255.0, 4
+"""What a model normalises pixels by may be as large as these, and is one number for each channel."""
 
 
 def strange_values(model: Vetted) -> Iterator[Suspicion]:
@@ -25,9 +27,10 @@ def strange_values(model: Vetted) -> Iterator[Suspicion]:
         largest = float(tensor.abs().max())
         before = model.reference.get(name)
         usual = 0.0 if before is None or before.numel() == 0 else float(before.abs().max())
-        if largest > max(ABSURD, 2 * usual):
+        limit = _PIXELS if tensor.numel() <= _CHANNELS else ABSURD
+        if largest > max(limit, 2 * usual):
             yield Suspicion(
                 "absurd weights",
                 name,
-                f"{name} has an entry of size {largest:.3g}, where usual weights stay below {ABSURD:g}.",
+                f"{name} has an entry of size {largest:.3g}, where usual weights stay below {limit:g}.",
             )

@@ -16,10 +16,10 @@ from leakgauge.protocol.losses import LossFunction
 from leakgauge.protocol.state_dicts import as_tensors, rename
 from leakgauge.risk.models import space_of
 from leakgauge.risk.vetting.base import Suspicion, Vetted, VettedModel
-from leakgauge.risk.vetting.behaviour import silent_examples, strange_losses
+from leakgauge.risk.vetting.behaviour import exchanged_classes, silent_examples, strange_losses
 from leakgauge.risk.vetting.flow import identity_convolutions, image_behind_layers, linear_in_front
 from leakgauge.risk.vetting.history import added_layers, moved_rows, replaced_weights
-from leakgauge.risk.vetting.rows import half_negated_rows, rare_activations, repeated_rows, silenced_classes
+from leakgauge.risk.vetting.rows import half_negated_rows, long_rows, rare_activations, repeated_rows, silenced_classes
 from leakgauge.risk.vetting.values import strange_values
 from leakgauge.space import InputSpace
 from leakgauge.types import Batch, ModelState
@@ -34,9 +34,11 @@ CHECKS: tuple[Callable[[Vetted], Iterator[Suspicion]], ...] = (
     identity_convolutions,
     image_behind_layers,
     silenced_classes,
+    long_rows,
     moved_rows,
     replaced_weights,
     strange_losses,
+    exchanged_classes,
     silent_examples,
 )
 
