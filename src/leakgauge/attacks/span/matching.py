@@ -100,12 +100,13 @@ class SpanMatching(SteppedAttack, OwnBudget):
         return SpanProblem(loss, priors, coordinates, seen, labels, spans, self.guide)
 
 
-def as_gradient(observation: UpdateObservation) -> UpdateObservation:
-    """The update as one gradient: of one step of Adam read backwards, of several steps taken in their middle."""
+def as_gradient(observation: UpdateObservation, position: float | None = None) -> UpdateObservation:
+    """The update as one gradient: of one step of Adam read backwards, of several steps taken in their middle, or at
+    another ``position`` of their way."""
     observation = replace(observation, learner=observation.learner.without_dropout())
     if is_one_adam_step(observation):
         return read_gradient(observation)[0]
-    return as_one_gradient(observation)
+    return as_one_gradient(observation, position)
 
 
 def spanned_layers(observation: UpdateObservation, num_examples: int) -> tuple[AffineLayer, ...]:

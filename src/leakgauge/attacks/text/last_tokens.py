@@ -3,6 +3,7 @@ should have said, and so it is in the gradient as a whole."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,11 +12,10 @@ from torch import Tensor
 
 from leakgauge import params as tree
 from leakgauge.attacks.text.prefixes import Prefix
-from leakgauge.protocol.fit import compare_updates
-from leakgauge.protocol.losses import summed
+from leakgauge.protocol.fit import compare_updates, predict
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.space import TokenSpace
-from leakgauge.types import Batch, ModelState, ParamTree
+from leakgauge.types import ModelState, ParamTree
 
 _STEP = 1e-3
 """Of the length of the parameters: how far they are moved to see which scores follow."""
@@ -29,18 +29,20 @@ _BELIEVED = 0.05
 
 @dataclass(frozen=True)
 class LastTokens:
-    """Texts whose last tokens are being looked for, so that the model's gradient becomes the observed one."""
+    """Texts whose last tokens are being looked for, so that the client's update becomes the observed one."""
 
     seen: UpdateObservation
     space: TokenSpace
     prefixes: tuple[Prefix, ...]
 
     def find(self, enough: float) -> tuple[Tensor, float]:
-        """The texts, and how far their gradient is from the observed one; `without` where that is far."""
+        """The texts, and how far their update is from the observed one; `without` where that is far."""
         if not self.prefixes or max(map(len, self.prefixes)) >= self.space.length:
             return self.without, float("nan")
         last = self._scores(self.seen.state, self._texts(torch.ones(len(self.prefixes)).long())).argmax(dim=1)
         residual, apart = self._residual(last)
+        if not math.isfinite(residual):
+            return self.without, residual
         for _ in range(2 + len(self.prefixes)):
             if residual <= enough:
                 break
@@ -94,15 +96,15 @@ class LastTokens:
         return best
 
     def _residual(self, last: Tensor) -> tuple[float, ParamTree]:
-        """Relative, and the difference itself as one of sums over tokens."""
-        learner, state, observed = self.seen.learner, self.seen.state, self.seen.update.params
-        texts = self._texts(last)
-        expected = learner.gradient(state, Batch(texts, torch.zeros(len(texts), dtype=torch.long)))
-        expected = {name: expected[name] for name in observed}
-        count = 1 if summed(learner.loss) else sum(map(len, self.prefixes))
-        apart = tree.map_tensors(lambda one: count * one, tree.add(observed, expected, scale=-1.0))
+        """Relative, of the client's update of these texts, whatever its scale; and the difference itself."""
+        state, observed = self.seen.state, self.seen.update.params
+        expected = predict(self.seen, self._texts(last), None)
+        if expected is None:
+            return float("nan"), {}
+        compared = compare_updates(expected, observed)
+        apart = {name: tensor - compared.scale * expected[name] for name, tensor in observed.items()}
         held = {name: apart.get(name, torch.zeros_like(tensor)) for name, tensor in state.params.items()}
-        return compare_updates(expected, observed).residual, held
+        return compared.misfit, held
 
     def _texts(self, last: Tensor) -> Tensor:
         return as_texts([(*one, int(token)) for one, token in zip(self.prefixes, last)], self.space).to(last.device)

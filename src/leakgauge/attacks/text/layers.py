@@ -13,6 +13,7 @@ from leakgauge.attacks.text.linear_maps import MapReader, ReadingMap, Reads, run
 from leakgauge.errors import UnsupportedModel
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.space import TokenSpace
+from leakgauge.types import ParamTree
 
 _PROBE = 6
 """Tokens of the texts that a model is watched on."""
@@ -67,8 +68,9 @@ class TextLayers:
         return tuple(layer for layer, rank in ranks.items() if rank == max(ranks.values()))
 
 
-def text_layers(observation: UpdateObservation, space: TokenSpace) -> TextLayers:
-    """All maps whose update was shared; `UnsupportedModel` where the model has none that reads tokens one by one."""
+def text_layers(observation: UpdateObservation, space: TokenSpace, errors: ParamTree | None = None) -> TextLayers:
+    """All maps whose update was shared, with the sizes of its ``errors`` if they are known; `UnsupportedModel` where
+    the model has none that reads tokens one by one."""
     learner, state, update = observation.learner, observation.state, observation.update.params
     reader = MapReader(learner, state)
     length = min(space.length, _PROBE)
@@ -97,7 +99,10 @@ def text_layers(observation: UpdateObservation, space: TokenSpace) -> TextLayers
     layers = tuple(
         TextLayer(
             tuple(one.map for one in group), sight, placed,
-            row_space([one.map.gradient(update) for one in group], rounding),
+            row_space(
+                [one.map.gradient(update) for one in group], rounding,
+                None if errors is None else [one.map.gradient(errors) for one in group],
+            ),
         )
         for group, sight, placed in (*readers, *later)
     )  # fmt: skip

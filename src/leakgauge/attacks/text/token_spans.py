@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -12,10 +13,10 @@ from leakgauge.attacks.analytic.linear_layer import not_applicable
 from leakgauge.attacks.base import Attack, finite_update
 from leakgauge.attacks.certificates import certify, tolerance_of
 from leakgauge.attacks.labels import best as best_labels
-from leakgauge.attacks.span.matching import as_gradient
 from leakgauge.attacks.text.encoders import assemble
+from leakgauge.attacks.text.first_weights import FirstWeights, at_first_weights
 from leakgauge.attacks.text.last_tokens import LastTokens, as_texts
-from leakgauge.attacks.text.layers import Sight, TextLayers, text_layers
+from leakgauge.attacks.text.layers import Sight, TextLayer, TextLayers, text_layers
 from leakgauge.attacks.text.prefixes import CLEARLY, Growth, Margins, Prefix, token_ratios
 from leakgauge.attacks.text.selection import choose_texts, order_labels
 from leakgauge.errors import InvalidCase, LeakGaugeError
@@ -27,6 +28,9 @@ from leakgauge.types import Outcome, Reconstruction
 
 _CONFIRMED = 3
 """Layers that a prefix has to be inside of."""
+
+_COVERED = 0.9
+"""Share of the tokens that were found which texts are to be made of, where spans are in doubt."""
 
 _ARGUMENT = (
     "at every place every token of the vocabulary was tried, and none but those returned lies within what arithmetic "
@@ -65,8 +69,9 @@ class TokenSpans(Attack):
         known(observation.local_update, "local_update", needed_by=self)
         if not isinstance(observation.space, TokenSpace):
             return not_applicable(f"the model takes {observation.space.kinds}, and the attack serves texts")
-        space, seen = observation.space, as_gradient(observation)
-        layers = text_layers(seen, space)
+        space = observation.space
+        seen = at_first_weights(observation)
+        layers = text_layers(seen.gradient, space, seen.errors)
         readers, margins = layers.of(Sight.TOKEN), Margins()
         if not readers:
             return nothing("no span stands out of the gradient: it is noise, or there are too many tokens", {})
@@ -90,7 +95,7 @@ class TokenSpans(Attack):
 
     def _texts(
         self,
-        seen: UpdateObservation,
+        seen: FirstWeights,
         layers: TextLayers,
         ratios: Tensor,
         space: TokenSpace,
@@ -99,7 +104,8 @@ class TokenSpans(Attack):
         progress: Progress,
     ) -> tuple[Tensor, bool]:
         """The texts, and whether their tokens are in order; without a layer to order them by, as they are numbered."""
-        count = seen.num_examples or 1
+        gradient, device = seen.gradient, seen.gradient.state.device
+        count = gradient.num_examples or 1
         prefixes: list[Prefix] = []
         if growing := layers.of(Sight.PREFIX)[:_CONFIRMED]:
             growth = Growth(layers.reader, growing, ratios <= CLEARLY, space, self.width, margins)
@@ -109,18 +115,18 @@ class TokenSpans(Attack):
                 "prefixes tried": growth.margins.tried,
                 "texts proposed": len(growth.ended),
             }
-            prefixes = growth.ended
+            prefixes = growth.ended if _cover(growth.ended, ratios) or _clear(growing) else []
         elif whole := layers.of(Sight.WHOLE)[:_CONFIRMED]:
             margins.note(ratios[torch.isfinite(ratios)])
             prefixes = assemble(layers.reader, whole, ratios <= 1, count, facts)
         if not prefixes:
             facts["order"] = "not found: the layers that see more than one token span everything, or nothing"
-            return _bag(ratios <= 1, space, count).to(seen.state.device), False
-        chosen = choose_texts(seen, space, prefixes, count)
+            return _bag(ratios <= 1, space, count).to(device), False
+        chosen = choose_texts(gradient, space, prefixes, count)
         facts["texts left"] = len(chosen)
-        if seen.learner.targets is not Targets.TOKENS:
-            return as_texts(chosen, space).to(seen.state.device), True
-        texts, residual = LastTokens(seen, space, tuple(chosen)).find(tolerance_of(seen))
+        if gradient.learner.targets is not Targets.TOKENS:
+            return as_texts(chosen, space).to(device), True
+        texts, residual = LastTokens(seen.whole, space, tuple(chosen)).find(tolerance_of(seen.whole))
         facts["residual with last tokens"] = residual
         return texts, True
 
@@ -134,6 +140,16 @@ class TokenSpans(Attack):
             except LeakGaugeError:
                 return None
         return order_labels(observation, texts, labels)
+
+
+def _clear(layers: Sequence[TextLayer]) -> bool:
+    return any(layer.span is not None and layer.span.is_clear for layer in layers)
+
+
+def _cover(texts: Sequence[Prefix], ratios: Tensor) -> bool:
+    """Whether texts are made of nearly all tokens that were found; where spans are in doubt, others are made up."""
+    found = set((ratios <= 1).any(dim=1).nonzero().flatten().tolist())
+    return len(found & {token for text in texts for token in text}) >= _COVERED * len(found)
 
 
 def _bag(found: Tensor, space: TokenSpace, count: int) -> Tensor:

@@ -1,0 +1,166 @@
+"""Gradient matching on texts that also moves tokens about: discrete moves, chosen by the update and by the language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Generator, Tensor
+
+from leakgauge.attacks.base import Snapshot, SteppedAttack, Stepper, StepperAround
+from leakgauge.attacks.budget import Around
+from leakgauge.attacks.matching.search import Search
+from leakgauge.attacks.text.language import LanguagePrior, SentModel, Surprise
+from leakgauge.attacks.text.matching import TextMatching
+from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.progress import Tick
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.randomness import seeded
+from leakgauge.space import TokenSpace
+from leakgauge.types import Reconstruction
+
+_ROUNDS = "rounds of moves"
+
+
+@dataclass(frozen=True)
+class LanguageMoves(SteppedAttack, Around):
+    """Gradient matching in turns with moves of tokens: two change places, one or a run of them goes elsewhere, a
+    beginning becomes the end, or two texts exchange a token.
+
+    Continuous steps find which tokens there are long before they find their order, and no small step leads from one
+    order to another. In each of ``rounds`` equal parts of the budget, ``tries`` moves in turn are kept where they lower
+    the matching loss plus ``weight`` times the surprise of the texts under the ``language`` of the attacker.
+    """
+
+    attack: TextMatching = field(default_factory=TextMatching)
+    language: LanguagePrior = field(default_factory=SentModel)
+    weight: float = 0.01
+    rounds: int = 10
+    tries: int = 20
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.tries < 1 or self.weight < 0:
+            raise InvalidCase("LanguageMoves needs rounds >= 1, tries >= 1 and weight >= 0; correct them.")
+
+    def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Stepper:
+        inner = self.attack.search(observations, generator=generator)
+        space = observations[0].space
+        if not isinstance(inner, Search) or not isinstance(space, TokenSpace):
+            return inner
+        seed = int(torch.randint(1 << 62, (), generator=generator))
+        return MovingSearch(self, inner, [self.language.bind(seen, space) for seen in observations], seed)
+
+
+class MovingSearch(StepperAround):
+    """The continuous search, whose best iterates are moved about between its steps."""
+
+    inner: Search
+
+    def __init__(self, attack: LanguageMoves, inner: Search, surprises: list[Surprise], seed: int) -> None:
+        super().__init__(inner)
+        self.attack, self.surprises, self.seed, self.done = attack, surprises, seed, 0
+
+    def step(self) -> Tick:
+        tick = self.inner.step()
+        due = self.attack.rounds if self.inner.outcome else int(self.inner.spent * self.attack.rounds)
+        if due > self.done:
+            started = self.inner.budget.now()
+            self._round()
+            self.done = due
+            self.inner.elapsed += self.inner.budget.now() - started
+        return tick
+
+    def _round(self) -> None:
+        """Moves of every row's best iterate; those that were moved go on from there, by a fresh optimiser."""
+        inner = self.inner
+        candidates, moved = inner.state.candidate.clone(), False
+        for row in range(len(inner.best)):
+            if not bool(inner.lowest[row].isfinite()):
+                continue
+            generator = seeded(self.seed, "moves", self.done, row)
+            best, loss = self._improve(inner.best[row].clone(), row, generator)
+            if loss is not None:
+                inner.best[row] = candidates[row] = best
+                inner.lowest[row], moved = loss, True
+        if moved:
+            inner.state = inner.optimiser.start(candidates, inner.state.box)  # type: ignore[attr-defined]
+
+    def _improve(self, variables: Tensor, row: int, generator: Generator) -> tuple[Tensor, Tensor | None]:
+        """A row after the moves that lowered its score, and its matching loss; None where none did."""
+        _, score = self._score(variables, row)
+        found = None
+        for _ in range(self.attack.tries):
+            other = move(variables, self._texts(variables), self.inner.unknowns.space, generator)
+            if other is None:
+                continue
+            own, mine = self._score(other, row)
+            if mine < score:
+                variables, score, found = other, mine, own
+        return variables, found
+
+    def _score(self, variables: Tensor, row: int) -> tuple[Tensor, float]:
+        """The matching loss of one row, and the same with the surprise of its texts."""
+        inner, victim = self.inner, row // self.inner.restarts
+        problem = inner.problems[victim]
+        with torch.no_grad():
+            problem = replace(problem, objective=problem.objective.at(inner.share))
+            loss = problem.distance(problem.update(inner.unknowns.coordinates.decode(variables)))
+        surprise = self.surprises[victim](self._texts(variables)).mean()
+        return loss, float(loss) + self.attack.weight * float(surprise)
+
+    def _texts(self, variables: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.inner.unknowns.space.decode(self.inner.unknowns.coordinates.decode(variables))
+
+    def results(self) -> list[Reconstruction]:
+        said: dict[str, str | int | float] = {_ROUNDS: self.done, "attacker also knew": self.attack.language.knew}
+        return [replace(one, facts={**one.facts, **said}) for one in self.inner.results()]
+
+    def snapshot(self) -> Snapshot:
+        return {**self.inner.snapshot(), _ROUNDS: torch.tensor(self.done)}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        if _ROUNDS not in snapshot:
+            raise InvalidFile("The snapshot belongs to another attack; delete it and start again.")
+        self.inner.restore({name: one for name, one in snapshot.items() if name != _ROUNDS})
+        self.done = int(snapshot[_ROUNDS])
+
+
+def move(variables: Tensor, texts: Tensor, space: object, generator: Generator) -> Tensor | None:
+    """Another order of the places of one text, n length tokens, or one place exchanged with another text; None where
+    the texts drawn are too short."""
+    assert isinstance(space, TokenSpace)
+    lengths = space.lengths(texts).tolist()
+
+    def below(count: int) -> int:
+        return int(torch.randint(count, (), generator=generator))
+
+    text, kind = below(len(texts)), below(5 if len(texts) > 1 else 4)
+    length, moved = lengths[text], variables.clone()
+    if kind == 4:
+        other = (text + 1 + below(len(texts) - 1)) % len(texts)
+        here, there = (text, below(max(1, length))), (other, below(max(1, lengths[other])))
+        moved[here], moved[there] = variables[there], variables[here]
+        return moved
+    if length < 2:
+        return None
+    moved[text, :length] = variables[text, _order(kind, length, below)]
+    return moved
+
+
+def _order(kind: int, length: int, below: Callable[[int], int]) -> list[int]:
+    """Places of a text in another order: two changed, one moved, a run moved, or a beginning put behind the rest."""
+    places = list(range(length))
+    if kind == 0:
+        one, other = below(length), below(length)
+        places[one], places[other] = other, one
+        return places
+    if kind == 3:
+        cut = 1 + below(length - 1)
+        return places[cut:] + places[:cut]
+    size = 1 if kind == 1 else 1 + below(max(1, length // 2))
+    start = below(length - size + 1)
+    run, rest = places[start : start + size], places[:start] + places[start + size :]
+    at = below(len(rest) + 1)
+    return rest[:at] + run + rest[at:]
