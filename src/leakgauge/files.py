@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from leakgauge.errors import InvalidFile
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+"""Of files that we name: no folder above, no wildcard, nothing hidden."""
 
 _PICKLE_STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
@@ -33,6 +37,16 @@ def atomic_path(target: Path) -> Iterator[Path]:
         raise InvalidFile(f"Cannot write {target}: {reason}; choose a folder you may write to.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file of this name in a folder, whoever wrote the name; refused where it would lie elsewhere."""
+    if not _PLAIN_NAME.fullmatch(name):
+        raise InvalidFile(f"{name[:80]!r} is no name of a file in {folder}; its records were damaged or forged.")
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.parent.resolve()):
+        raise InvalidFile(f"{path} leads out of {folder.parent} by a link; copy what it leads to into the folder.")
+    return path
 
 
 def write_text(target: Path, text: str) -> None:

@@ -12,10 +12,12 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from leakgauge.attacks.base import Snapshot
 from leakgauge.audit.record import Pictures, Record, upgrade
 from leakgauge.errors import InvalidFile
-from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.files import inside, read_tensors, writable_folder, write_tensors, write_text
 from leakgauge.types import Outcome
 
 LAYOUT = 4
@@ -153,17 +155,19 @@ class FolderStore(Store):
             row = connection.execute("SELECT body FROM records WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
-        path = self._tensors / f"{key}.safetensors"
-        tensors = read_tensors(path)[0] if path.exists() else {}
-        return self._parsed(key, row[0], Pictures(**tensors))
+        path = inside(self._tensors, f"{key}.safetensors")
+        return self._parsed(key, row[0], read_tensors(path)[0] if path.exists() else {})
 
-    def _parsed(self, key: str, body: str, pictures: Pictures) -> Record:
+    def _parsed(self, key: str, body: str, tensors: Mapping[str, Tensor]) -> Record:
         try:
-            return Record.from_json(body, pictures)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            record = Record.from_json(body, Pictures(**tensors))
+            if record.key != key:
+                raise ValueError(f"the record of {record.key!r}")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidFile(
                 f"The result {key} in {self.folder} is damaged or from another version; choose another --out folder."
             ) from error
+        return record
 
     def records(self, keys: Iterable[str] | None = None) -> Iterator[Record]:
         """Those of the keys that are there, or all, without their pictures; one after another, in one reading."""
@@ -171,12 +175,12 @@ class FolderStore(Store):
         with self._connection() as connection:
             if keys is None:
                 for key, body in connection.execute(query):
-                    yield self._parsed(key, body, Pictures())
+                    yield self._parsed(key, body, {})
                 return
             for key in keys:
                 row = connection.execute(f"{query} WHERE key = ?", (key,)).fetchone()
                 if row is not None:
-                    yield self._parsed(row[0], row[1], Pictures())
+                    yield self._parsed(row[0], row[1], {})
 
     def count(self, keys: Collection[str]) -> RecordCount:
         """How many of the keys are there, how many of these failed, and the seconds of the others."""
@@ -190,7 +194,7 @@ class FolderStore(Store):
         tensors = {name: tensor for name, tensor in vars(record.pictures).items() if tensor is not None}
         if tensors:
             # Before the row: a row never points at images that are not there.
-            write_tensors(self._tensors / f"{record.key}.safetensors", tensors)
+            write_tensors(inside(self._tensors, f"{record.key}.safetensors"), tensors)
         with self._connection() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO records (key, body) VALUES (?, ?)", (record.key, record.to_json())
@@ -241,18 +245,18 @@ class FolderStore(Store):
 
     def keep_snapshot(self, key: str, snapshot: Snapshot) -> None:
         writable_folder(self._snapshots)
-        write_tensors(self._snapshots / f"{key}.safetensors", snapshot)
+        write_tensors(inside(self._snapshots, f"{key}.safetensors"), snapshot)
 
     def snapshot(self, key: str) -> Snapshot | None:
         # A damaged snapshot costs the work since the start, never the audit.
         with suppress(InvalidFile):
-            return read_tensors(self._snapshots / f"{key}.safetensors")[0]
+            return read_tensors(inside(self._snapshots, f"{key}.safetensors"))[0]
         return None
 
     def drop_snapshot(self, key: str) -> None:
         with suppress(OSError):
             # The half-written ones of a process that was killed are hidden files of the same name.
-            for path in self._snapshots.glob(f"*{key}.safetensors*"):
+            for path in self._snapshots.glob(f"*{inside(self._snapshots, key).name}.safetensors*"):
                 path.unlink(missing_ok=True)
             self._snapshots.rmdir()  # refused while it holds others
 
@@ -268,11 +272,8 @@ class FolderStore(Store):
         with self._connection() as connection:
             rows = connection.execute("SELECT id, description, keys, started FROM runs ORDER BY id").fetchall()
         try:
-            return [
-                {"id": row[0], "description": json.loads(row[1]), "keys": json.loads(row[2]), "started": row[3]}
-                for row in rows
-            ]
-        except (ValueError, TypeError) as error:
+            return [_run_of(*row) for row in rows]
+        except (ValueError, TypeError, RecursionError) as error:
             raise InvalidFile(f"The list of runs in {self.folder} is damaged; choose another --out folder.") from error
 
     @contextmanager
@@ -285,6 +286,14 @@ class FolderStore(Store):
             raise InvalidFile(
                 f"The results in {path} cannot be used ({error}); choose another --out folder."
             ) from error
+
+
+def _run_of(number: int, description: str, keys: str, started: str) -> dict[str, Any]:
+    """A run as it was noted; ``ValueError`` where it was not."""
+    described, named = json.loads(description), json.loads(keys)
+    if not isinstance(described, dict) or not isinstance(named, list) or not all(isinstance(key, str) for key in named):
+        raise ValueError("no table with a list of keys")
+    return {"id": number, "description": described, "keys": named, "started": started}
 
 
 def check_reachable(folder: Path) -> None:
