@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from leakgauge.config import build_defence, from_mapping
-from leakgauge.plan_files import load_config
 from leakgauge.defences import on_gradient
+from leakgauge.plan_files import load_config
 from leakgauge.protocol import FedAvg
 from leakgauge.tradeoff import TradeoffPlan
 

@@ -106,8 +106,7 @@ def test_a_case_that_failed_is_no_answer(
 def test_a_closed_or_full_output_is_refused(redirected: str) -> None:
     ended = subprocess.run(
         ["/bin/sh", "-c", f"{sys.executable} -m leakgauge --help {redirected}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
     )

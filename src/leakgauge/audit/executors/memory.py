@@ -57,8 +57,8 @@ def check_inputs(count: int, space: InputSpace) -> None:
     if count > MOST_INPUTS or wanted > there:
         raise InvalidCase(
             f"To search for {count} {space.kinds} of {'x'.join(map(str, space.shape))} takes about {wanted / 1e9:.1f} "
-            f"GB, and there are {there / 1e9:.1f}, for {MOST_INPUTS} at most; check how many the update says it covers, "
-            "or restore its labels alone with `leakgauge labels`."
+            f"GB, and there are {there / 1e9:.1f}, for {MOST_INPUTS} at most; check how many the update says it "
+            "covers, or restore its labels alone with `leakgauge labels`."
         )
 
 
