@@ -16,8 +16,10 @@ from torch import Tensor
 
 from leakgauge.attacks.base import Snapshot
 from leakgauge.audit.record import Pictures, Record, upgrade
+from leakgauge.bounds.bound import read_bounds
 from leakgauge.errors import InvalidFile
 from leakgauge.files import inside, read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.stored import check_fields, check_keys, conforms
 from leakgauge.types import Outcome
 
 LAYOUT = 4
@@ -32,6 +34,18 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, description TEXT NOT NULL, keys TEXT NOT NULL, "
     "started TEXT DEFAULT CURRENT_TIMESTAMP)",
 )
+
+_DESCRIBED: Mapping[str, Any] = {
+    **dict.fromkeys(("dataset", "model", "threat_model", "crowd", "command", "refused", "version"), str | None),
+    **dict.fromkeys(("defences", "attacks", "files", "class_names"), list[str]),
+    "seed": int,
+    "accuracy": float | None,
+    "victims": list[list[int]],
+    "bounds": dict[str, dict[str, Any]],
+    "sweep": dict[str, Any],
+}
+"""What is read of the description of a run, where it is there; what a page shows as it stands is of any kind."""
+_SWEPT: Mapping[str, Any] = {"place": dict[str, Any], "grid": dict[str, Any], "cells": int}
 
 _LOCK, _NEWS = "driver.sqlite", "driver.news"
 
@@ -188,7 +202,8 @@ class FolderStore(Store):
         with self._connection() as connection:
             found = [(outcome, taken) for key, outcome, taken in connection.execute(query) if key in keys]
         failures = sum(outcome == Outcome.FAILED.name for outcome, _ in found)
-        return RecordCount(len(found), failures, sum(float(taken or 0.0) for _, taken in found))
+        known = [float(taken) for _, taken in found if isinstance(taken, int | float)]
+        return RecordCount(len(found), failures, sum(known))
 
     def put(self, record: Record) -> None:
         tensors = {name: tensor for name, tensor in vars(record.pictures).items() if tensor is not None}
@@ -273,7 +288,7 @@ class FolderStore(Store):
             rows = connection.execute("SELECT id, description, keys, started FROM runs ORDER BY id").fetchall()
         try:
             return [_run_of(*row) for row in rows]
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidFile(f"The list of runs in {self.folder} is damaged; choose another --out folder.") from error
 
     @contextmanager
@@ -282,7 +297,7 @@ class FolderStore(Store):
         try:
             with closing(sqlite3.connect(path, timeout=_PATIENCE)) as connection, connection:
                 yield connection
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise InvalidFile(
                 f"The results in {path} cannot be used ({error}); choose another --out folder."
             ) from error
@@ -291,8 +306,12 @@ class FolderStore(Store):
 def _run_of(number: int, description: str, keys: str, started: str) -> dict[str, Any]:
     """A run as it was noted; ``ValueError`` where it was not."""
     described, named = json.loads(description), json.loads(keys)
-    if not isinstance(described, dict) or not isinstance(named, list) or not all(isinstance(key, str) for key in named):
+    if not conforms(described, dict[str, Any]) or not conforms(named, list[str]) or not isinstance(started, str):
         raise ValueError("no table with a list of keys")
+    check_keys(described, _DESCRIBED)
+    check_keys(described.get("sweep", {}), _SWEPT)
+    for bound in read_bounds(described).values():
+        check_fields(bound)
     return {"id": number, "description": described, "keys": named, "started": started}
 
 
