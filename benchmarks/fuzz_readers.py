@@ -241,24 +241,23 @@ def _read_store(folder: Path) -> object:
     return load_result(folder, standard_metrics()).write_report(folder)
 
 
+_ROWS = {
+    "body": ("SELECT key, body FROM records", "UPDATE records SET body = ? WHERE key = ?"),
+    "description": ("SELECT id, description FROM runs", "UPDATE runs SET description = ? WHERE id = ?"),
+    "keys": ("SELECT id, keys FROM runs", "UPDATE runs SET keys = ? WHERE id = ?"),
+}
+
+
 def relied_store(content: bytes, random: Random) -> bytes:
     """A whole database whose rows lie."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.deserialize(content)
-        table, column, key = random.choice(
-            (
-                ("records", "body", "key"),
-                ("records", "body", "key"),
-                ("runs", "description", "id"),
-                ("runs", "keys", "id"),
-            )
-        )
-        rows = connection.execute(f"SELECT {key}, {column} FROM {table}").fetchall()
-        where, text = random.choice(rows)
-        value = json.dumps(relied(json.loads(text), random))
+        asked, told = _ROWS[random.choice(("body", "body", "description", "keys"))]
+        where, text = random.choice(connection.execute(asked).fetchall())
+        value: str | bytes = json.dumps(relied(json.loads(text), random))
         if random.random() < 0.1:
             value = random.choice(("", "{", "[" * 5000, "null", b"\xff\x00"))
-        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {key} = ?", (value, where))
+        connection.execute(told, (value, where))
         connection.commit()
         return bytes(connection.serialize())
 
