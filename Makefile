@@ -3,11 +3,15 @@
 # make test-slow  run what is slow: at length, or at published scales
 # make demo-check  run the demo and compare every score with what it printed before
 # make check  lint, types and the import contract
+# make fuzz   try 10 000 malformed files on every reader
+# make soak   audit in a loop for an hour, stopped at random, and watch memory, processes and files
+# make dist   build the wheel and the sdist, install each in an empty environment and audit with it
+# make audit-deps  look for known vulnerabilities in the pinned versions
 VENV ?= .venv
 PYTHON ?= python3
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: demo demo-check test test-slow check speed clean
+.PHONY: demo demo-check test test-slow check fuzz soak dist audit-deps speed clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/leakgauge audit --out report
@@ -27,6 +31,12 @@ check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
+
+fuzz: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/fuzz.py --inputs 10000
+
+soak: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/soak.py --minutes 60
 
 speed: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/speed.py

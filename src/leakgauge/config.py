@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-import json
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import UnionType
@@ -22,8 +20,8 @@ from leakgauge.catalogue import ATTACKS, CLIENT_PARTS, DATASETS, DEFENCES, LANGU
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
 from leakgauge.defences.base import parts
-from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.factories import import_named, read_options
+from leakgauge.errors import InvalidCase
+from leakgauge.factories import import_named, names_code, read_options
 from leakgauge.models import NORMALISATIONS, Normalisation, Normalised
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.protocol.losses import LOSSES, LossFunction, NextToken, as_loss
@@ -32,6 +30,9 @@ from leakgauge.protocol.threat_model import THREAT_MODELS, ThreatModel
 T = TypeVar("T")
 
 _KINDS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+
+MOST_PARTS = 32
+"""Of one client or defence; each is a layer around the one before."""
 
 # A plus, unless it belongs to an exponent such as 1e+3.
 _JOINT = re.compile(r"\+(?!(?<=[\d.][eE]\+)\d)")
@@ -71,7 +72,7 @@ def build_loss(text: str, model: str = "") -> LossFunction:
     name, _, rest = text.strip().partition(":")
     if text == "cross_entropy" and model.partition(":")[0] in LANGUAGE_MODELS:
         return NextToken()
-    if name in LOSSES or not rest or "=" in rest:
+    if name in LOSSES or not rest or not names_code(text):
         loss: LossFunction = build(LOSSES, text, kind="loss")
         return loss
     found = import_named(text, "loss")
@@ -171,7 +172,10 @@ def split_chain(text: str) -> list[str]:
     >>> split_chain("clipping:max_norm=1e+3+pruning")
     ['clipping:max_norm=1e+3', 'pruning']
     """
-    return _JOINT.split(text)
+    joined = _JOINT.split(text)
+    if len(joined) > MOST_PARTS:
+        raise InvalidCase(f"{text[:40]!r}... joins {len(joined)} parts; a client has at most {MOST_PARTS}.")
+    return joined
 
 
 def call(factory: Callable[..., T], options: Mapping[str, Any], *, owner: str) -> T:
@@ -196,23 +200,6 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], *, source: str) -> T:
     """A dataclass from a configuration's keys; unknown keys are errors."""
     assert dataclasses.is_dataclass(cls)
     return call(cls, values, owner=source)
-
-
-def load_config(path: Path) -> dict[str, Any]:
-    """The keys of a .toml or .json file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidFile(f"Cannot read the configuration {path}: {error.strerror}; check the path.") from error
-    except UnicodeDecodeError as error:
-        raise InvalidFile(f"The configuration {path} is not text in UTF-8; give a .toml or .json file.") from error
-    try:
-        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidFile(f"The configuration {path} cannot be parsed ({error}); correct it.") from error
-    if not isinstance(values, dict):
-        raise InvalidFile(f"The configuration {path} holds a {type(values).__name__}; write a table of keys.")
-    return values
 
 
 def _coerce(value: Any, hint: Any, what: str) -> Any:

@@ -26,7 +26,7 @@ def import_factory(reference: str) -> nn.Module:
     # The user's own code may fail in any way; what it says is the cause.
     try:
         model = factory(**options)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         needs = "take these arguments" if options else "be callable without arguments"
         raise InvalidCase(
             f"The model factory {reference!r} must {needs}, but failed ({cause(error)}); give what it needs, as in "
@@ -49,10 +49,20 @@ def import_named(reference: str, what: str) -> Any:
         sys.path.insert(0, here)
     try:
         return getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidCase(
             f"The {what} {reference!r} cannot be imported ({cause(error)}); check its name and run from its folder."
         ) from error
+
+
+def names_code(text: str) -> bool:
+    """Whether a specification may name something to import, as no name of a part with its options does.
+
+    >>> [names_code(text) for text in ("pruning", "pruning:keep=0.1", "their.models:resnet", "their:resnet:depth=20")]
+    [False, False, True, True]
+    """
+    _, colon, rest = text.partition(":")
+    return bool(colon) and "=" not in rest.partition(":")[0]
 
 
 def _split(reference: str) -> tuple[str, str]:
@@ -96,6 +106,6 @@ def _literal(node: ast.expr) -> Any:
         raise ValueError("a value must be a number, a text or a list") from error
 
 
-def cause(error: Exception) -> str:
+def cause(error: BaseException) -> str:
     """What went wrong, in one line."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__

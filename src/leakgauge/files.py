@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from leakgauge.errors import InvalidFile
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+"""Of files that we name: no folder above, no wildcard, nothing hidden."""
+
+_UNPACKED_FREELY, _UNPACKED_RATIO = 64 << 20, 100
+"""Bytes that any file may unpack to, and how many times its own size a larger one."""
 
 _PICKLE_STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
@@ -33,6 +44,16 @@ def atomic_path(target: Path) -> Iterator[Path]:
         raise InvalidFile(f"Cannot write {target}: {reason}; choose a folder you may write to.") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file of this name in a folder, whoever wrote the name; refused where it would lie elsewhere."""
+    if not _PLAIN_NAME.fullmatch(name):
+        raise InvalidFile(f"{name[:80]!r} is no name of a file in {folder}; its records were damaged or forged.")
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.parent.resolve()):
+        raise InvalidFile(f"{path} leads out of {folder.parent} by a link; copy what it leads to into the folder.")
+    return path
 
 
 def write_text(target: Path, text: str) -> None:
@@ -80,6 +101,39 @@ def read_tensors(source: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise InvalidFile(
             f"{source} is not a readable safetensors file ({str(error).splitlines()[0]}); write it again."
         ) from error
+
+
+def check_unpacked(source: Path, unpacked: int) -> None:
+    """Refuse a small file that unpacks to a large one, before or while it does: a bomb, as no data are so empty."""
+    most = max(_UNPACKED_FREELY, _UNPACKED_RATIO * source.stat().st_size)
+    if unpacked > most:
+        raise InvalidFile(
+            f"{source} unpacks to more than {most >> 20} MB, {_UNPACKED_RATIO} times its size, as no real data do; "
+            "replace it, or save it without compression."
+        )
+
+
+def read_arrays(source: Path, wanted: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz, or those of the ``wanted`` names; any exception means that it is none of plain arrays.
+
+    What an archive declares is checked against what it holds before anything is allocated.
+    """
+    with zipfile.ZipFile(source) as archive:
+        members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+        chosen = {name: one for name, one in members.items() if wanted is None or name in wanted}
+        check_unpacked(source, sum(one.file_size for one in chosen.values()))
+        return {name: _read_array(archive, member) for name, member in chosen.items()}
+
+
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(member) as stream:
+        headers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+        shape, by_columns, kind = headers[npy.read_magic(stream)](stream)
+        held = member.file_size - stream.tell()
+        if kind.hasobject or math.prod(shape) * kind.itemsize != held:
+            raise ValueError(f"{member.filename} declares {shape} of {kind} and holds {held} bytes")
+        flat = np.frombuffer(bytearray(stream.read()), kind)
+    return flat.reshape(shape, order="F" if by_columns else "C")
 
 
 def finite(value: Any) -> Any:

@@ -15,6 +15,9 @@ from leakgauge.input_space import Cells, InputSpace
 from leakgauge.token_space import TokenSpace
 from leakgauge.types import ModelState, Shape
 
+MOST_PIXELS = 1 << 26
+"""Channels counted, of one image: a file may say any size."""
+
 
 @dataclass(frozen=True)
 class ImageSpace(InputSpace):
@@ -31,6 +34,8 @@ class ImageSpace(InputSpace):
     def __post_init__(self) -> None:
         if not all(type(side) is int and side > 0 for side in self.shape):
             raise InvalidCase(f"Images have positive channels, height and width, got {self.shape}; correct them.")
+        if prod(self.shape) > MOST_PIXELS:
+            raise InvalidCase(f"An image of {self.shape} has over {MOST_PIXELS} pixels; correct its size.")
 
     @classmethod
     def of(cls, inputs: Tensor) -> ImageSpace:

@@ -17,6 +17,10 @@ _ABSENT = -1
 """Stands for padding where sequences are compared, and is no token."""
 
 
+MOST_TOKENS = 1 << 16
+"""Of one text: a file may say any length."""
+
+
 @dataclass(frozen=True)
 class TokenSpace(InputSpace):
     """Sequences of up to ``length`` tokens, each the number of its place in the ``vocabulary``; what follows the last
@@ -42,6 +46,10 @@ class TokenSpace(InputSpace):
                 f"Texts have one token or more and are padded by one of the {len(self.vocabulary)} of the vocabulary, "
                 f"got length {self.length} and pad {self.pad}; correct them."
             )
+        if self.length > MOST_TOKENS:
+            raise InvalidCase(f"A text of {self.length} tokens is longer than the {MOST_TOKENS} there may be; cut it.")
+        if not all(type(word) is str for word in self.vocabulary):
+            raise InvalidCase("The entries of a vocabulary are texts; name what each token adds to one.")
         if len(self.vocabulary) < 2:
             raise InvalidCase("A vocabulary has a token besides its padding; name them.")
 

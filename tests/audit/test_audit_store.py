@@ -21,6 +21,7 @@ from leakgauge.audit.execute import load_result
 from leakgauge.audit.record import Pictures, Record
 from leakgauge.audit.store import FolderStore, MemoryStore, check_reachable
 from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.files import write_tensors
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.types import Certificate, Outcome
 
@@ -367,3 +368,67 @@ def test_a_certificate_survives_the_store_and_is_missing_from_records_of_before(
     before = json.loads(make_record(certificate=proof).to_json())
     del before["certificate"]
     assert Record.from_json(json.dumps(before | {"schema": 3}), Pictures()).certificate is None
+
+
+@pytest.mark.parametrize(
+    "key", ["../../escaped", "a/b", "/tmp/x", "..", ".hidden", "a*", "", "a\0b", "a\nb", "x" * 300]
+)
+def test_no_key_leads_out_of_the_folder(tmp_path: Path, make_record: MakeRecord, key: str) -> None:
+    store = FolderStore.create(tmp_path / "deep" / "down" / "out")
+    before = sorted(tmp_path.rglob("*"))
+    pictures = Pictures(torch.zeros(1, 1, 2, 2))
+    with pytest.raises(InvalidFile, match="no name of a file"):
+        store.put(make_record(key=key, pictures=pictures))
+    with pytest.raises(InvalidFile, match="no name of a file"):
+        store.keep_snapshot(key, {"x": torch.zeros(1)})
+    assert store.snapshot(key) is None
+    with pytest.raises(InvalidFile, match="no name of a file"):
+        store.drop_snapshot(key)
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "snapshots"] == before
+
+
+def test_a_record_under_the_key_of_another_is_refused_before_anything_is_written(
+    tmp_path: Path, make_record: MakeRecord
+) -> None:
+    store = FolderStore.create(tmp_path)
+    store.put(make_record(key="honest"))
+    with sqlite3.connect(tmp_path / "audit.sqlite") as connection:
+        connection.execute("UPDATE records SET body = replace(body, 'honest', '../../escaped')")
+    with pytest.raises(InvalidFile, match="damaged"):
+        store.get("honest")
+    with pytest.raises(InvalidFile, match="damaged"):
+        list(store.records())
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path, make_record: MakeRecord) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    store = FolderStore.create(tmp_path / "out")
+    (tmp_path / "out" / "tensors").rmdir()
+    for name in ("tensors", "snapshots"):
+        (tmp_path / "out" / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidFile, match="by a link"):
+        store.put(make_record(pictures=Pictures(torch.zeros(1, 1, 2, 2))))
+    with pytest.raises(InvalidFile, match="by a link"):
+        store.keep_snapshot("key", {"x": torch.zeros(1)})
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("column", ["description", "keys"])
+@pytest.mark.parametrize("text", ["{", "[1]", '"a"', "3", "null", '{"a": 1}', "[[]]", "[" * 100_000])
+def test_a_run_that_is_no_table_with_a_list_of_keys_is_refused(tmp_path: Path, column: str, text: str) -> None:
+    store = FolderStore.create(tmp_path)
+    store.begin_run({}, ["a"])
+    if (column, text) in (("description", '{"a": 1}'),):
+        return  # which is one
+    with sqlite3.connect(tmp_path / "audit.sqlite") as connection:
+        connection.execute(f"UPDATE runs SET {column} = ?", (text,))
+    with pytest.raises(InvalidFile, match="list of runs"):
+        store.runs()
+
+
+def test_pictures_of_other_names_are_refused(tmp_path: Path, make_record: MakeRecord) -> None:
+    store = FolderStore.create(tmp_path)
+    store.put(make_record(key="one"))
+    write_tensors(tmp_path / "tensors" / "one.safetensors", {"unknown": torch.zeros(1)})
+    with pytest.raises(InvalidFile, match="damaged"):
+        store.get("one")

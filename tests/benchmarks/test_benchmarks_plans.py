@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from leakgauge.config import build_defence, from_mapping, load_config
+from leakgauge.config import build_defence, from_mapping
 from leakgauge.defences import on_gradient
+from leakgauge.plan_files import load_config
 from leakgauge.protocol import FedAvg
 from leakgauge.tradeoff import TradeoffPlan
 

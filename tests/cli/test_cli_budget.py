@@ -26,7 +26,8 @@ import os, signal, sys
 from pathlib import Path
 from leakgauge.audit.execute import execute
 from leakgauge.audit.plan import AuditPlan, prepare
-from leakgauge.config import from_mapping, load_config
+from leakgauge.config import from_mapping
+from leakgauge.plan_files import load_config
 
 def watch(index, title, slot=0):
     def progress(tick):

@@ -12,11 +12,12 @@ from torch import nn
 
 from leakgauge.audit.plan import AuditPlan
 from leakgauge.catalogue import ATTACKS, CATALOGUE, DATASETS, DEFENCES, LOCAL_UPDATES, MODELS
-from leakgauge.config import build, build_defence, from_mapping, load_config
+from leakgauge.config import build, build_defence, from_mapping
 from leakgauge.defences import Clipping, GaussianNoise, Pruning, chain
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory
 from leakgauge.models import MLP
+from leakgauge.plan_files import load_config
 from leakgauge.protocol import FedAvg
 
 # What the catalogue cannot build without being told: see the parts themselves.

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from leakgauge.attacks.recipes import quasi_newton
 from leakgauge.catalogue import ATTACKS, CATALOGUE, DATASETS, DEFENCES, LOCAL_UPDATES, MODELS
-from leakgauge.config import build, build_defence, call, from_mapping, load_config
+from leakgauge.config import build, build_defence, call, from_mapping
 from leakgauge.defences import Chain, Clipping, GaussianNoise, LaplaceNoise, NoDefence, Pruning
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.factories import import_factory
 from leakgauge.models import MLP, ConvNet, LeNet
+from leakgauge.plan_files import load_config
 from leakgauge.protocol import FedAvg, FedSGD
 
 

@@ -138,3 +138,16 @@ def test_a_batch_has_one_label_per_image():
         Batch(torch.rand(2, 3, 4, 4), torch.zeros(3, dtype=torch.long))
     with pytest.raises(InvalidCase, match="batch dimension"):
         Batch(torch.rand(4), torch.tensor(0))
+
+
+@pytest.mark.parametrize(
+    ("client", "examples_there"), [(FedAvg(epochs=10**9), 1), (FedAvg(batch_size=1), 2**20), (FedAvg(epochs=10**18), 8)]
+)
+def test_a_client_of_more_steps_than_anybody_makes_is_refused_at_once(client, examples_there):
+    with pytest.raises(InvalidCase, match="at most"):
+        client.steps(examples_there)
+
+
+def test_the_client_itself_refuses_steps_without_end(examples):
+    with pytest.raises(InvalidCase, match="at most"):
+        next(FedAvg(epochs=10**9, shuffle=True)._drawn_steps(examples(2), torch.Generator()))

@@ -11,7 +11,8 @@ from tradeoff_support import STRONG, cell, row, table_of
 
 from browser_support import needs_browser, seen
 from leakgauge.audit.verdict import Verdict
-from leakgauge.config import from_mapping, load_config
+from leakgauge.config import from_mapping
+from leakgauge.plan_files import load_config
 from leakgauge.report.scatter import scatter
 from leakgauge.report.tradeoff_page import render_tradeoff, write_tradeoff
 from leakgauge.report.tradeoff_table import tradeoff_table

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.space import InputSpace, space_from_json, space_to_json
+from leakgauge.stored import check_fields
 from leakgauge.types import Certificate, Outcome
 
 SCHEMA = 4
@@ -130,7 +131,9 @@ class Record:
                 values[name] = {key: _number(value) for key, value in values[name].items()}
         for name in ("true_counts", "restored_counts", "decoy_counts"):
             values[name] = None if values.get(name) is None else tuple(values[name])
-        return cls(**values, pictures=pictures)
+        record = cls(**values, pictures=pictures)
+        check_fields(record)
+        return record
 
 
 def upgrade(values: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from leakgauge.audit.bounded import describe_recorded_bounds
 from leakgauge.audit.case import Case
 from leakgauge.audit.declaration import redeclare
 from leakgauge.audit.execute import PreparedAudit
+from leakgauge.audit.executors.memory import check_inputs
 from leakgauge.audit.grid import Round
 from leakgauge.audit.references import load_references, pool_of_references
 from leakgauge.audit.result import RECORDED, UNDEFENDED
@@ -58,7 +59,7 @@ class RecordedPlan:
     ``normalise`` stand in the place of what the files say; ``read`` names `CORRECTIONS` of how they were recorded.
     ``references`` are other inputs of the private ones'
     kind, for crowd and nulls: a folder of images, an .npz, or a dataset below ``data_root``. ``nulls`` counts the
-    unrelated updates over all rounds.
+    unrelated updates over all rounds. Only with ``trust`` may a file name a loss that is imported.
     """
 
     files: tuple[str, ...]
@@ -82,6 +83,7 @@ class RecordedPlan:
     defence: str | None = None
     mode: Mode | None = None
     read: tuple[str, ...] = ()
+    trust: bool = False
 
     def __post_init__(self) -> None:
         if self.nulls < 0:
@@ -94,8 +96,10 @@ class RecordedPlan:
                 "give --truth once for each round, in the same order."
             )
 
-    def declare(self, recorded: RecordedRound) -> RecordedRound:
-        """The round as the plan says that it is to be read."""
+    def open(self, file: str) -> RecordedRound:
+        """The round of a file as the plan says that it is to be read."""
+        # A loss that is said here stands in the place of the file's, whatever that is.
+        recorded = read_round(Path(file), trust=self.trust or self.loss is not None)
         names = ("local_update", "defence", "mode", "loss", "normalise")
         said = {name: getattr(self, name) for name in names}
         if not self.labels_only:  # whose size must agree with what a file says
@@ -116,7 +120,7 @@ def label_attacks() -> Shelf:
 
 def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
     """Read and check the rounds, the model and the truths; nothing is attacked yet."""
-    rounds = [plan.declare(read_round(Path(file))) for file in plan.files]
+    rounds = [plan.open(file) for file in plan.files]
     usual = DEFAULT_LABEL_ATTACK if plan.labels_only else default_attack(rounds[0])
     attacks = plan.named_attacks(plan.attacks or (usual,))
     if plan.labels_only:
@@ -139,7 +143,7 @@ def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
 def open_plan(plan: RecordedPlan) -> tuple[OpenRound, nn.Module, Batch | None]:
     """The first round of a plan, the model it belongs to, and the truth if there is one."""
     model = import_factory(plan.model)
-    opened = OpenRound.of(plan.declare(read_round(Path(plan.files[0]))), model)
+    opened = OpenRound.of(plan.open(plan.files[0]), model)
     return opened, model, opened.truth(Path(plan.truths[0])) if plan.truths else None
 
 
@@ -275,6 +279,8 @@ class OpenRound:
 
     def case(self, name: str, attack: Attack, *, seed: int, number: int = 0) -> Case:
         """The attack on this round, not scored."""
+        if not isinstance(attack, LabelAttack) and self.observation.num_examples is not None:
+            check_inputs(self.observation.num_examples, self.observation.space)
         # Of the client's mode, not of the mode the attacker works in.
         client = self.observation.learner.in_mode(self.recorded.mode)
         return Case(

@@ -12,10 +12,14 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import Tensor
+
 from leakgauge.attacks.base import Snapshot
 from leakgauge.audit.record import Pictures, Record, upgrade
+from leakgauge.bounds.bound import read_bounds
 from leakgauge.errors import InvalidFile
-from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.files import inside, read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.stored import check_fields, check_keys, conforms
 from leakgauge.types import Outcome
 
 LAYOUT = 4
@@ -30,6 +34,18 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, description TEXT NOT NULL, keys TEXT NOT NULL, "
     "started TEXT DEFAULT CURRENT_TIMESTAMP)",
 )
+
+_DESCRIBED: Mapping[str, Any] = {
+    **dict.fromkeys(("dataset", "model", "threat_model", "crowd", "command", "refused", "version"), str | None),
+    **dict.fromkeys(("defences", "attacks", "files", "class_names"), list[str]),
+    "seed": int,
+    "accuracy": float | None,
+    "victims": list[list[int]],
+    "bounds": dict[str, dict[str, Any]],
+    "sweep": dict[str, Any],
+}
+"""What is read of the description of a run, where it is there; what a page shows as it stands is of any kind."""
+_SWEPT: Mapping[str, Any] = {"place": dict[str, Any], "grid": dict[str, Any], "cells": int}
 
 _LOCK, _NEWS = "driver.sqlite", "driver.news"
 
@@ -153,17 +169,19 @@ class FolderStore(Store):
             row = connection.execute("SELECT body FROM records WHERE key = ?", (key,)).fetchone()
         if row is None:
             return None
-        path = self._tensors / f"{key}.safetensors"
-        tensors = read_tensors(path)[0] if path.exists() else {}
-        return self._parsed(key, row[0], Pictures(**tensors))
+        path = inside(self._tensors, f"{key}.safetensors")
+        return self._parsed(key, row[0], read_tensors(path)[0] if path.exists() else {})
 
-    def _parsed(self, key: str, body: str, pictures: Pictures) -> Record:
+    def _parsed(self, key: str, body: str, tensors: Mapping[str, Tensor]) -> Record:
         try:
-            return Record.from_json(body, pictures)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            record = Record.from_json(body, Pictures(**tensors))
+            if record.key != key:
+                raise ValueError(f"the record of {record.key!r}")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidFile(
                 f"The result {key} in {self.folder} is damaged or from another version; choose another --out folder."
             ) from error
+        return record
 
     def records(self, keys: Iterable[str] | None = None) -> Iterator[Record]:
         """Those of the keys that are there, or all, without their pictures; one after another, in one reading."""
@@ -171,12 +189,12 @@ class FolderStore(Store):
         with self._connection() as connection:
             if keys is None:
                 for key, body in connection.execute(query):
-                    yield self._parsed(key, body, Pictures())
+                    yield self._parsed(key, body, {})
                 return
             for key in keys:
                 row = connection.execute(f"{query} WHERE key = ?", (key,)).fetchone()
                 if row is not None:
-                    yield self._parsed(row[0], row[1], Pictures())
+                    yield self._parsed(row[0], row[1], {})
 
     def count(self, keys: Collection[str]) -> RecordCount:
         """How many of the keys are there, how many of these failed, and the seconds of the others."""
@@ -184,13 +202,14 @@ class FolderStore(Store):
         with self._connection() as connection:
             found = [(outcome, taken) for key, outcome, taken in connection.execute(query) if key in keys]
         failures = sum(outcome == Outcome.FAILED.name for outcome, _ in found)
-        return RecordCount(len(found), failures, sum(float(taken or 0.0) for _, taken in found))
+        known = [float(taken) for _, taken in found if isinstance(taken, int | float)]
+        return RecordCount(len(found), failures, sum(known))
 
     def put(self, record: Record) -> None:
         tensors = {name: tensor for name, tensor in vars(record.pictures).items() if tensor is not None}
         if tensors:
             # Before the row: a row never points at images that are not there.
-            write_tensors(self._tensors / f"{record.key}.safetensors", tensors)
+            write_tensors(inside(self._tensors, f"{record.key}.safetensors"), tensors)
         with self._connection() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO records (key, body) VALUES (?, ?)", (record.key, record.to_json())
@@ -241,18 +260,18 @@ class FolderStore(Store):
 
     def keep_snapshot(self, key: str, snapshot: Snapshot) -> None:
         writable_folder(self._snapshots)
-        write_tensors(self._snapshots / f"{key}.safetensors", snapshot)
+        write_tensors(inside(self._snapshots, f"{key}.safetensors"), snapshot)
 
     def snapshot(self, key: str) -> Snapshot | None:
         # A damaged snapshot costs the work since the start, never the audit.
         with suppress(InvalidFile):
-            return read_tensors(self._snapshots / f"{key}.safetensors")[0]
+            return read_tensors(inside(self._snapshots, f"{key}.safetensors"))[0]
         return None
 
     def drop_snapshot(self, key: str) -> None:
         with suppress(OSError):
             # The half-written ones of a process that was killed are hidden files of the same name.
-            for path in self._snapshots.glob(f"*{key}.safetensors*"):
+            for path in self._snapshots.glob(f"*{inside(self._snapshots, key).name}.safetensors*"):
                 path.unlink(missing_ok=True)
             self._snapshots.rmdir()  # refused while it holds others
 
@@ -268,11 +287,8 @@ class FolderStore(Store):
         with self._connection() as connection:
             rows = connection.execute("SELECT id, description, keys, started FROM runs ORDER BY id").fetchall()
         try:
-            return [
-                {"id": row[0], "description": json.loads(row[1]), "keys": json.loads(row[2]), "started": row[3]}
-                for row in rows
-            ]
-        except (ValueError, TypeError) as error:
+            return [_run_of(*row) for row in rows]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InvalidFile(f"The list of runs in {self.folder} is damaged; choose another --out folder.") from error
 
     @contextmanager
@@ -281,10 +297,22 @@ class FolderStore(Store):
         try:
             with closing(sqlite3.connect(path, timeout=_PATIENCE)) as connection, connection:
                 yield connection
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise InvalidFile(
                 f"The results in {path} cannot be used ({error}); choose another --out folder."
             ) from error
+
+
+def _run_of(number: int, description: str, keys: str, started: str) -> dict[str, Any]:
+    """A run as it was noted; ``ValueError`` where it was not."""
+    described, named = json.loads(description), json.loads(keys)
+    if not conforms(described, dict[str, Any]) or not conforms(named, list[str]) or not isinstance(started, str):
+        raise ValueError("no table with a list of keys")
+    check_keys(described, _DESCRIBED)
+    check_keys(described.get("sweep", {}), _SWEPT)
+    for bound in read_bounds(described).values():
+        check_fields(bound)
+    return {"id": number, "description": described, "keys": named, "started": started}
 
 
 def check_reachable(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -27,8 +28,12 @@ from leakgauge.cli import (
     train,
     vet,
 )
+from leakgauge.cli.crashes import crash
+from leakgauge.cli.exit_codes import ExitCode
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 app = typer.Typer(
     help="Measure what a federated-learning update gives away, and which defence stops it.",
@@ -71,23 +76,40 @@ def _stopped_kindly() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    """Run the command line; how it ended is an `ExitCode`, and in words one sentence on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    command = typer.main.get_command(app)
+    if sys.stdout is None:  # closed by who called
+        refuse("There is no standard output to write an answer to; send it to a file, or to /dev/null.")
     try:
-        # Not `app()`, which answers a wrong option with a box of several lines and Ctrl-C with silence.
-        with _stopped_kindly(), command.make_context("leakgauge", words) as context:
-            command.invoke(context)
+        _run(words)
     except LeakGaugeError as error:
         refuse(str(error))
     except click.UsageError as error:
         refuse(f"{error.format_message()} See `{error.ctx.command_path if error.ctx else 'leakgauge'} --help`.")
     except click.exceptions.Exit as wanted:
         sys.exit(wanted.exit_code)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         stderr().print("[yellow]Stopped before the first result; run the same command to resume.[/]", soft_wrap=True)
-        sys.exit(130)
+        sys.exit(ExitCode.STOPPED)
     except BrokenPipeError:  # who read our output, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python still flushes on its way out
-        sys.exit(128 + signal.SIGPIPE)
-    sys.exit(0)
+        _drop_output()
+        sys.exit(ExitCode.UNREAD)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _drop_output()
+            refuse(f"The answer cannot be written ({error.strerror}); make room for it, or write it elsewhere.")
+        crash(error, words)
+    sys.exit(ExitCode.ANSWERED)
+
+
+def _run(words: list[str]) -> None:
+    """Not `app()`, which answers a wrong option with a box of several lines and Ctrl-C with silence."""
+    command = typer.main.get_command(app)
+    with _stopped_kindly(), command.make_context("leakgauge", words) as context:
+        command.invoke(context)
+    sys.stdout.flush()
+
+
+def _drop_output() -> None:
+    """What Python still flushes on its way out has nowhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -23,6 +23,7 @@ from leakgauge.cli.options import (
     RayOption,
     SecondsOption,
     SeedOption,
+    TrustOption,
     check_limits,
     limits_of,
     options_for,
@@ -59,6 +60,7 @@ def audit(
     ray: RayOption = None,
     fail_above: LimitOption = None,
     allow_inconclusive: AllowOption = False,
+    trust: TrustOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Audit one client: attack its update undefended and defended, and report what came back.
@@ -70,15 +72,18 @@ def audit(
     from leakgauge.audit.executors import executor_for
     from leakgauge.audit.plan import AuditPlan, prepare
     from leakgauge.audit.store import check_reachable
-    from leakgauge.config import from_mapping, load_config
+    from leakgauge.config import from_mapping
+    from leakgauge.plan_files import load_config
     from leakgauge.report.progress import case_progress, training_progress
 
     limits = limits_of(fail_above)
-    plan = from_mapping(AuditPlan, {} if config is None else load_config(config), source="plan")
+    given = options_for(AuditPlan, options)
+    values = {} if config is None else load_config(config, trust=trust, replaced=given)
+    plan = from_mapping(AuditPlan, values, source="plan")
     if budget is not None:
         # Asked for here, it is not to be cut short by what the file says.
         plan = replace(plan, steps=None, seconds=None)
-    plan = replace(plan, **options_for(AuditPlan, options))
+    plan = replace(plan, **given)
     check_reachable(out)
     console = stderr()
     with training_progress(console) as train_step:

@@ -18,6 +18,7 @@ from leakgauge.cli.options import (
     ReadOption,
     SeedOption,
     SizeOption,
+    TrustOption,
     options_for,
 )
 from leakgauge.cli.output import Said, print_json, stderr
@@ -45,6 +46,7 @@ def explain(
     ] = None,
     seconds: Annotated[float, typer.Option(help="CPU seconds of all attacks together, about.")] = _SECONDS,
     seed: SeedOption = None,
+    trust: TrustOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Try other readings of a recorded round: sign, rate, mode, optimiser, normalisation, loss, labels and more; say

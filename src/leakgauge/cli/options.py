@@ -72,6 +72,9 @@ LimitOption = Annotated[
 AllowOption = Annotated[
     bool, typer.Option("--allow-inconclusive", help="Let --fail-above pass what it cannot tell, in place of exit 3.")
 ]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="Let the file name code to import and run, as only one that you have read may.")
+]
 
 
 def options_for(plan: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +15,11 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from leakgauge.cli.exit_codes import ExitCode
 from leakgauge.version import VERSION
 
 if TYPE_CHECKING:
     from leakgauge.audit.result import AuditResult
-
-
-INCONCLUSIVE = 3
-"""The exit code of a gate that could not tell."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,7 @@ def finish(
     from leakgauge.report.console import audit_tables
     from leakgauge.report.headline import headline
     from leakgauge.report.judgements import inconclusive_sentences
+    from leakgauge.types import Outcome
 
     # A part of the rows can neither pass nor fail the whole.
     exceeded = result.exceeding(gate.limits) if result.complete else []
@@ -81,8 +80,18 @@ def finish(
         stderr().print(f"[bold yellow]inconclusive[/] {escape(sentence)}", soft_wrap=True)
     if not result.complete:
         exit_early()
-    if exceeded or failed:
-        raise typer.Exit(1 if exceeded else INCONCLUSIVE)
+    if exceeded:
+        raise typer.Exit(ExitCode.EXCEEDED)
+    broken = Counter(record.reason for record in result.records if record.outcome is Outcome.FAILED)
+    tell_failures(broken)
+    if failed or broken:
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
+
+
+def tell_failures(reasons: Mapping[str, int]) -> None:
+    """Why cases have no answer, each reason with how many it holds for."""
+    for reason, cases in reasons.items():
+        stderr().print(f"[bold yellow]failed[/] {cases} of the cases: {escape(reason)}", soft_wrap=True)
 
 
 def print_rows(rows: list[dict[str, Any]], command: str, as_json: bool, seed: int | None = 0) -> None:
@@ -106,12 +115,12 @@ def print_json(command: str, seed: int | None, rows: list[dict[str, Any]], **mor
 def exit_early() -> NoReturn:
     sentence = "Stopped early; what had finished is kept. Run the same command to resume."
     stderr().print(f"[yellow]{sentence}[/]", soft_wrap=True)
-    raise typer.Exit(130)
+    raise typer.Exit(ExitCode.STOPPED)
 
 
 def refuse(sentence: str) -> NoReturn:
     stderr().print(f"[bold red]leakgauge:[/] {escape(' '.join(sentence.split()))}", soft_wrap=True)
-    sys.exit(2)
+    sys.exit(ExitCode.REFUSED)
 
 
 def stderr() -> Console:

@@ -91,5 +91,5 @@ def _checked(file: Path, model: str, truth: Path) -> list[str]:
     from leakgauge.cli.explain import search_readings
     from leakgauge.report.explanations import explanation_sentences
 
-    found = search_readings(RecordedPlan(files=(str(file),), truths=(str(truth),), model=model), 20.0)
+    found = search_readings(RecordedPlan(files=(str(file),), truths=(str(truth),), model=model, trust=True), 20.0)
     return list(explanation_sentences(found))

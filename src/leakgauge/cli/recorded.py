@@ -26,6 +26,7 @@ from leakgauge.cli.options import (
     SecondsOption,
     SeedOption,
     SizeOption,
+    TrustOption,
     check_limits,
     limits_of,
     options_for,
@@ -69,6 +70,7 @@ def invert(
     explain: Annotated[
         bool, typer.Option(help="Try other readings of a round that its declaration does not explain.")
     ] = True,
+    trust: TrustOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Attack a recorded update that nobody simulated here; write what came back and a report."""
@@ -112,6 +114,7 @@ def labels(
     out: Annotated[Path | None, typer.Option(help="Folder for results and a report; without it, none.")] = None,
     fail_above: LimitOption = None,
     allow_inconclusive: AllowOption = False,
+    trust: TrustOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Restore the labels of recorded updates: which classes a client trained on, and how often."""

@@ -16,7 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, RayOption
+from leakgauge.cli.exit_codes import ExitCode
+from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, RayOption, TrustOption
 from leakgauge.cli.output import exit_early, print_json, print_rows, stderr
 from leakgauge.errors import InvalidCase
 
@@ -36,6 +37,7 @@ def sweep(
     jobs: JobsOption = None,
     ray: RayOption = None,
     out: OutOption = Path("sweep"),
+    trust: TrustOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run every audit of a grid: data, model, training stage, client, threat model, defence, attack, batch size, seeds.
@@ -44,12 +46,12 @@ def sweep(
     """
     from leakgauge.audit.executors import executor_for
     from leakgauge.audit.store import FolderStore, check_reachable
-    from leakgauge.config import load_config
+    from leakgauge.plan_files import load_config
     from leakgauge.progress import Tick
     from leakgauge.report.progress import training_progress
     from leakgauge.sweep import SweepProgress, read_grid, result_rows, run_sweep
 
-    plan = read_grid(load_config(grid))
+    plan = read_grid(load_config(grid, trust=trust))
     if dry_run:
         _forecast(plan, jobs, as_json)
         return
@@ -72,6 +74,8 @@ def sweep(
         )
     if not ended.complete:
         exit_early()
+    if ended.failed or not ended.done:
+        raise typer.Exit(ExitCode.INCONCLUSIVE)
 
 
 def _forecast(plan: SweepGrid, jobs: int | None, as_json: bool) -> None:
@@ -284,4 +288,4 @@ def compare(
         print_rows(rows, "compare", False)
     if worse:
         stderr().print(f"[bold red]regression[/] {len(worse)} of {len(found)} comparisons leak more.", soft_wrap=True)
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.EXCEEDED)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, RayOption, SeedOption
+from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, RayOption, SeedOption, TrustOption
 from leakgauge.cli.output import exit_early, print_path, stderr
 
 
@@ -24,6 +24,7 @@ def tradeoff(
     jobs: JobsOption = None,
     ray: RayOption = None,
     out: OutOption = Path("tradeoff"),
+    trust: TrustOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train and attack under every defence: the table of accuracy, time and leakage, and the cheapest that will do.
@@ -32,7 +33,8 @@ def tradeoff(
     """
     from leakgauge.audit.executors import executor_for
     from leakgauge.audit.store import check_reachable
-    from leakgauge.config import from_mapping, load_config
+    from leakgauge.config import from_mapping
+    from leakgauge.plan_files import load_config
     from leakgauge.report.progress import stages
     from leakgauge.report.tradeoff_page import write_tradeoff
     from leakgauge.report.tradeoff_table import tradeoff_table
@@ -40,7 +42,7 @@ def tradeoff(
     from leakgauge.tradeoff import TradeoffPlan
     from leakgauge.tradeoff import tradeoff as run
 
-    plan = from_mapping(TradeoffPlan, {} if config is None else load_config(config), source="plan")
+    plan = from_mapping(TradeoffPlan, {} if config is None else load_config(config, trust=trust), source="plan")
     if seed is not None:
         plan = replace(plan, seed=seed)
     check_reachable(out)

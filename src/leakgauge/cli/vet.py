@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from leakgauge.cli.check import input_shape
+from leakgauge.cli.exit_codes import ExitCode
 from leakgauge.cli.options import JsonFlag, NormaliseOption
 from leakgauge.cli.output import print_json
 
@@ -59,7 +60,7 @@ def vet(
     else:
         _show(found)
     if found.suspicious:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.EXCEEDED)
 
 
 def _vet_file(path: Path, code: str | None, space: InputSpace, before: Any, own: Any, normalise: Any) -> VettedModel:

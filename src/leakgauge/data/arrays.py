@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib.npyio import NpzFile
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 from torch import Tensor
 
 from leakgauge.data.datasets import Dataset, split_every_fifth
 from leakgauge.data.files import find_required, from_bytes, from_labels, require_root
 from leakgauge.errors import InvalidFile
-from leakgauge.files import read_tensors
+from leakgauge.files import read_arrays, read_tensors
 from leakgauge.space import ImageSpace, InputSpace
 from leakgauge.types import Batch
 
@@ -91,19 +91,16 @@ def _load(path: Path) -> Arrays:
     if not path.is_file():
         raise InvalidFile(f"There is no file {path}; check the path.")
     try:
-        # Opened here, as numpy leaves the file open if it is no archive after all.
         with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, NpzFile):
+            if file.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
                 raise InvalidFile(
                     f"{path} is a single array, not an .npz archive; save it with numpy.savez(file, images=...)."
                 )
-            return {key: archive[key] for key in KEYS if key in archive.files}
+        return read_arrays(path, KEYS)
     except InvalidFile:
         raise
     except Exception as error:
-        # A damaged archive fails in a dozen ways that mean the same to the user, and numpy's own text for a pickled one
-        # recommends to unpickle it.
+        # A damaged archive fails in a dozen ways that mean the same to the user.
         raise InvalidFile(
             f"{path} is damaged, is no .npz archive, or holds object arrays, which are never unpickled; "
             "save it anew with numpy.savez and plain arrays."

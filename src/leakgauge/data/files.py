@@ -15,6 +15,12 @@ from PIL import Image
 from torch import Tensor
 
 from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.files import check_unpacked
+
+MOST_TEXT = 256 << 20
+"""Bytes of a text file, which takes a multiple of it in memory."""
+
+_CHUNK = 1 << 20
 
 
 def require_root(root: Path | None, *, source: object, needs: str) -> Path:
@@ -45,9 +51,26 @@ def find_required(names: tuple[str, ...], *, folders: tuple[Path, ...]) -> Path:
 def read(path: Path) -> bytes:
     """The content of a file, unpacked if its name ends in ``.gz``."""
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        if path.suffix != ".gz":
+            return path.read_bytes()
+        with gzip.open(path) as stream:
+            parts: list[bytes] = []
+            while part := stream.read(_CHUNK):
+                parts.append(part)
+                check_unpacked(path, len(parts) * _CHUNK)
+            return b"".join(parts)
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidFile(f"Cannot read {path} ({error}); replace it with a complete copy.") from error
+
+
+def read_text(path: Path) -> str:
+    """A text file; one that is no text is a ``ValueError``, one that is too large or cannot be read a sentence."""
+    try:
+        if path.stat().st_size > MOST_TEXT:
+            raise InvalidFile(f"{path} has more than {MOST_TEXT >> 20} MB of text; give a part of it.")
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise InvalidFile(f"Cannot read {path} ({error.strerror or error}); check the file.") from error
 
 
 def resize(image: Image.Image, *, height: int, width: int) -> Image.Image:

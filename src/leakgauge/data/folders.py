@@ -22,6 +22,8 @@ from leakgauge.types import Batch, Shape
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
+
 EIGHT_BIT_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB")
 
 
@@ -145,7 +147,8 @@ def open_upright(path: Path, greyscale: bool) -> Image.Image:
         with warnings.catch_warnings():
             # Pillow only warns of an image large enough to exhaust memory when unpacked.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
+            # By these readers alone: others call programs, as that of PostScript does, whatever the name of the file.
+            with Image.open(path, formats=FORMATS) as image:
                 if image.mode not in EIGHT_BIT_MODES:
                     # Pillow would clip these to 0..255 without a word.
                     raise InvalidFile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,13 @@ import torch
 from torch import Tensor
 
 from leakgauge.data.datasets import Dataset, split_every_fifth
-from leakgauge.data.files import find_required, require_root
+from leakgauge.data.files import find_required, read_text, require_root
 from leakgauge.errors import InvalidFile
 from leakgauge.space import Categorical, Column, Continuous, TableSpace
 from leakgauge.types import Batch
+
+MOST_CATEGORIES = 1000
+"""Of one column: each is an entry of every row."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,7 @@ class Csv:
         folder = require_root(root or Path(), source=self, needs=f"the file {self.file!r}")
         path = find_required((self.file,), folders=(folder,))
         try:
-            with path.open(newline="", encoding="utf-8") as file:
-                header, *lines = csv.reader(file)
+            header, *lines = csv.reader(io.StringIO(read_text(path), newline=""))
         except (ValueError, csv.Error) as error:  # no line at all, or no text
             raise InvalidFile(f"{path} is no table of comma-separated values; save it with a header.") from error
         if self.label not in header or len(set(header)) != len(header) or len(header) < 2 or not lines:
@@ -84,7 +87,8 @@ class Csv:
         columns = dict(zip(header, map(list, zip(*lines)), strict=True))
         classes = columns.pop(self.label)
         names = sorted(set(classes))
-        labels = torch.tensor([names.index(one) for one in classes])
+        numbers = {name: number for number, name in enumerate(names)}
+        labels = torch.tensor([numbers[one] for one in classes])
         rows, space = encode_columns(columns)
         return _dataset(path.stem, rows, labels, names, space)
 
@@ -100,9 +104,15 @@ def encode_columns(texts: dict[str, list[str]], categorical: tuple[str, ...] = (
             blocks.append(numbers[:, None])
         else:
             categories = sorted(set(values))
+            if len(categories) > MOST_CATEGORIES:
+                raise InvalidFile(
+                    f"The column {name!r} has {len(categories)} different texts, as names and numbers of people have; "
+                    f"leave it out, or sort them into {MOST_CATEGORIES} categories at most."
+                )
+            places = {category: place for place, category in enumerate(categories)}
             # A column that never changes has a category that never occurs.
             columns.append(Categorical(name, (*categories, "any other") if len(categories) == 1 else tuple(categories)))
-            chosen = torch.tensor([categories.index(value) for value in values])
+            chosen = torch.tensor([places[value] for value in values])
             blocks.append(torch.nn.functional.one_hot(chosen, columns[-1].width).float())
     return torch.cat(blocks, dim=1), TableSpace(tuple(columns))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.data.datasets import Dataset, split_every_fifth
-from leakgauge.data.files import find_required, require_root
+from leakgauge.data.files import find_required, read_text, require_root
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.space import TokenSpace
 from leakgauge.types import Batch
@@ -43,7 +43,7 @@ class Text:
             folder = require_root(root or Path(), source=self, needs=f"the file {self.file!r}")
             path = find_required((self.file,), folders=(folder,))
         try:
-            lines = [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+            lines = [line.strip() for line in read_text(path).splitlines() if line.strip()]
         except ValueError as error:
             raise InvalidFile(f"{path} is no text in UTF-8; save it as such, one sentence a line.") from error
         pairs = [line.rpartition("\t")[::2] for line in lines]

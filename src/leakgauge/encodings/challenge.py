@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from leakgauge.encodings.schemes import Scheme, Secret, encrypt, mix_rows, shuff
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors, write_text
 from leakgauge.protocol.encoding import CENTRE, EncodedSet, EncodingObservation, Mixing
+from leakgauge.stored import check_keys
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 
@@ -25,6 +27,13 @@ ENCODINGS, PUBLIC, MANIFEST, SECRET = (
     "challenge.json",
     "secret.safetensors",
 )
+
+_MANIFEST: Mapping[str, Any] = {
+    **dict.fromkeys(("k", "private_per_encoding", "private_images", "public_images"), int),
+    "signed": bool,
+    "digest": str,
+}
+"""What an attacker needs of it."""
 
 
 def make_challenge(
@@ -167,6 +176,11 @@ def _check_apart(folder: Path, secret_folder: Path) -> None:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        said = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        missing = [name for name in _MANIFEST if name not in said]
+        if missing:
+            raise ValueError(f"no {missing[0]}")
+        check_keys(said, _MANIFEST)
+        return dict(said)
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise InvalidFile(f"{folder} holds no readable {MANIFEST}; name the folder of a challenge.") from error

@@ -60,18 +60,22 @@ class DCGAN:
     def generator(self, *, seed: int) -> nn.Sequential:
         """With untrained weights that are a function of the seed."""
         with global_stream(seeded(seed, "generator")):
-            channels, height, width = self.image_shape
-            count = doublings(self.image_shape)
-            outgoing = self._channels(count)
-            first = nn.ConvTranspose2d(self.latent, outgoing, first_grid(self.image_shape), bias=False)
-            stages = [nn.Sequential(nn.Unflatten(1, (self.latent, 1, 1)), first, nn.BatchNorm2d(outgoing), nn.ReLU())]
-            for left in reversed(range(count)):
-                incoming, outgoing = outgoing, self._channels(left)
-                raised = nn.ConvTranspose2d(incoming, outgoing, 4, stride=2, padding=1, bias=False)
-                stages.append(nn.Sequential(raised, nn.BatchNorm2d(outgoing), nn.ReLU()))
-            last = nn.Conv2d(outgoing, channels, 3, padding=1)
-            stages.append(nn.Sequential(last, Cut(height, width), nn.Sigmoid()))
-            return _start_weights(nn.Sequential(*stages))
+            return _start_weights(self.layers())
+
+    def layers(self) -> nn.Sequential:
+        """The generator as torch makes it."""
+        channels, height, width = self.image_shape
+        count = doublings(self.image_shape)
+        outgoing = self._channels(count)
+        first = nn.ConvTranspose2d(self.latent, outgoing, first_grid(self.image_shape), bias=False)
+        stages = [nn.Sequential(nn.Unflatten(1, (self.latent, 1, 1)), first, nn.BatchNorm2d(outgoing), nn.ReLU())]
+        for left in reversed(range(count)):
+            incoming, outgoing = outgoing, self._channels(left)
+            raised = nn.ConvTranspose2d(incoming, outgoing, 4, stride=2, padding=1, bias=False)
+            stages.append(nn.Sequential(raised, nn.BatchNorm2d(outgoing), nn.ReLU()))
+        last = nn.Conv2d(outgoing, channels, 3, padding=1)
+        stages.append(nn.Sequential(last, Cut(height, width), nn.Sigmoid()))
+        return nn.Sequential(*stages)
 
     def discriminator(self, *, seed: int) -> nn.Sequential:
         with global_stream(seeded(seed, "discriminator")):
@@ -132,10 +136,12 @@ def read_generator(path: Path) -> tuple[nn.Sequential, DCGAN]:
     try:
         words = json.loads(described[_NETWORK])
         network = DCGAN(tuple(words["image_shape"]), int(words["width"]), int(words["latent"]))
-        module = network.generator(seed=0)
-        module.load_state_dict(tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError, InvalidCase) as error:
+        # Built without storage, so that a file which says other sizes than it holds takes no memory.
+        with torch.device("meta"):
+            module = network.layers()
+        module.load_state_dict(tensors, assign=True)
+    except (KeyError, TypeError, ValueError, OverflowError, RuntimeError, RecursionError, InvalidCase) as error:
         raise InvalidFile(
             f"{path} holds no generator that `leakgauge train-generator` wrote; name the factory of your own network."
         ) from error
-    return module.eval(), network
+    return module.float().eval(), network

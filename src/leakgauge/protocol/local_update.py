@@ -22,6 +22,9 @@ from leakgauge.types import Batch, ModelState, ParamTree, Update
 Step = tuple[slice, ...]
 """The examples of each mini-batch whose gradients make one local step."""
 
+MOST_STEPS = 20_000
+"""Local steps of one round; what declares more is a mistake, or there to keep an attacker busy."""
+
 _SGD = LocalSGD()
 
 
@@ -196,6 +199,12 @@ class FedAvg(LocalSteps):
         [(slice(0, 2, None), slice(2, 4, None)), (slice(4, 5, None),)]
         """
         starts = range(0, num_examples, self.batch_size)
+        count = self.epochs * -(-len(starts) // self.accumulate)
+        if count > MOST_STEPS:
+            raise InvalidCase(
+                f"A client of {self.epochs} epochs in batches of {self.batch_size} makes {count} steps on "
+                f"{num_examples} examples, which nobody could follow; say at most {MOST_STEPS}."
+            )
         parts = [slice(start, min(start + self.batch_size, num_examples)) for start in starts]
         once = [tuple(parts[first : first + self.accumulate]) for first in range(0, len(parts), self.accumulate)]
         return once * self.epochs
@@ -205,6 +214,7 @@ class FedAvg(LocalSteps):
 
     def _drawn_steps(self, batch: Batch, generator: Generator) -> Iterator[Sequence[slice | Tensor]]:
         """The client's own steps, an order being drawn when its epoch begins."""
+        self.steps(len(batch))  # refuses what has no end
         for _ in range(self.epochs):
             once = replace(self, epochs=1).steps(len(batch))
             if not self.shuffle:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from leakgauge import params as tree
 from leakgauge.errors import InvalidFile, InvalidUpdate
+from leakgauge.factories import names_code
 from leakgauge.files import read_tensors, write_tensors
 from leakgauge.protocol.client_parts import Sharing
 from leakgauge.protocol.clients import local_steps, transforms
@@ -116,8 +117,11 @@ def write_round(path: Path, recorded: RecordedRound) -> None:
     write_tensors(path, tensors, {"format": FORMAT, "round": json.dumps(facts)})
 
 
-def read_round(path: Path) -> RecordedRound:
-    """Read a recorded round; a file that is not one is refused with the reason."""
+def read_round(path: Path, *, trust: bool = False) -> RecordedRound:
+    """Read a recorded round; a file that is not one is refused with the reason.
+
+    A loss of somebody's own is code that would be imported: only a file that one trusts may name it.
+    """
     tensors, metadata = read_tensors(path)
     if metadata.get("format") != FORMAT:
         raise InvalidFile(
@@ -134,6 +138,11 @@ def read_round(path: Path) -> RecordedRound:
         facts = _check_facts(json.loads(metadata.get("round", "")))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidFile(f"The metadata of {path} is damaged ({error}); write the round again.") from error
+    if not trust and facts["loss"] is not None and names_code(facts["loss"]):
+        raise InvalidFile(
+            f"{path} names code to run, the loss {facts['loss']!r}, which a file from somebody else must not; say it "
+            "yourself with --loss or, where you know the file, add --trust."
+        )
     if unpaired := sorted(sections["batch_mean"].keys() ^ sections["batch_variance"].keys()):
         raise InvalidFile(f"{path} lacks the batch mean or variance of {some(unpaired)}; write the round again.")
     statistics = None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from leakgauge.errors import InvalidFile, InvalidUpdate
-from leakgauge.files import read_tensors
+from leakgauge.factories import cause
+from leakgauge.files import check_unpacked, read_arrays, read_tensors
 from leakgauge.protocol.state_dicts import as_tensors
 
 _TORCH = (".pt", ".pth", ".ckpt", ".bin")
@@ -45,8 +44,13 @@ def read_weights(path: Path, names: Sequence[str] | None = None) -> dict[str, Te
 
 def _read_torch(path: Path) -> Any:
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                check_unpacked(path, sum(one.file_size for one in archive.infolist()))
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError, OSError) as error:
+    except InvalidFile:
+        raise
+    except Exception as error:  # what the restricted reader refuses, and a damaged file in a dozen ways
         raise InvalidFile(
             f"{path} holds more than tensors, which could run code when opened, or is damaged, so LeakGauge does not "
             "read it; save the state dict alone, with torch.save(model.state_dict(), path)."
@@ -57,18 +61,29 @@ def _weights_in(content: Any, path: Path) -> Mapping[str, Any]:
     """The state dict in what a file holds: the content itself, or what is in it under a usual name."""
     while isinstance(content, Mapping):
         if any(isinstance(value, Tensor) for value in content.values()):
-            return {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+            held = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+            if odd := [name for name, value in held.items() if not _is_plain(value)]:
+                raise InvalidFile(f"{path} holds under {odd[0]!r} a tensor without values of its own; save plain ones.")
+            return held
         content = next((content[name] for name in _AROUND if isinstance(content.get(name), Mapping)), None)
     raise InvalidFile(f"{path} holds no state dict; save one with torch.save(model.state_dict(), path).")
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether it holds as many values as it declares, each for itself; what is spread out of one could fill memory."""
+    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+
+
 def _read_npz(path: Path) -> dict[str, Any]:
     try:
-        with np.load(path, allow_pickle=False) as opened:
-            return {name: opened[name] for name in opened.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        return read_arrays(path)
+    except InvalidFile:
+        raise
+    except Exception as error:  # a damaged archive fails in a dozen ways
         raise InvalidFile(
-            f"{path} is no .npz of plain arrays ({str(error).splitlines()[0].rstrip('.')}); write it with "
+            f"{path} is no .npz of plain arrays ({cause(error).rstrip('.')}); write it with "
             "numpy.savez(path, **arrays), without objects."
         ) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -33,17 +34,20 @@ class Entry(NamedTuple):
 
 def render_page(template: str, *, tone: Verdict, **values: Any) -> str:
     """A self-contained page: a template of this package, filled."""
+    values = {"tone": tone, "caveat": tone is not Verdict.NOT_JUDGED, **values}
+    return _templates().get_template(template).render(values)
+
+
+@cache
+def _templates() -> Environment:
+    """Those of this package; kept, as reading them takes longer than filling them."""
     folder = resources.files(__package__)
-    return (
-        Environment(
-            loader=FunctionLoader(lambda wanted: folder.joinpath(wanted).read_text("utf-8")),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        .get_template(template)
-        .render({"tone": tone, "caveat": tone is not Verdict.NOT_JUDGED, **values})
+    return Environment(
+        loader=FunctionLoader(lambda wanted: folder.joinpath(wanted).read_text("utf-8")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 

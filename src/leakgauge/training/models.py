@@ -12,7 +12,7 @@ from leakgauge.catalogue import MODELS
 from leakgauge.config import build, build_normalised
 from leakgauge.data import Dataset
 from leakgauge.errors import InvalidCase, InvalidFile
-from leakgauge.factories import import_factory
+from leakgauge.factories import import_factory, names_code
 from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.fingerprint import digest, training_code
 from leakgauge.models import ModelFactory, Normalisation, TextModel
@@ -45,8 +45,7 @@ def is_own_model(words: str) -> bool:
     >>> [is_own_model(words) for words in ("their.module:factory", "their.module:factory:depth=20", "compakt:width=8")]
     [True, True, False]
     """
-    name, colon, rest = words.partition(":")
-    return bool(colon) and name not in MODELS and "=" not in rest.partition(":")[0]
+    return names_code(words) and words.partition(":")[0] not in MODELS
 
 
 def default_steps(words: str, state: str | None) -> int:

@@ -136,10 +136,12 @@ def load_demasker(source: Path) -> Demasker:
     tensors, metadata = read_tensors(source)
     try:
         facts = json.loads(metadata["demasker"])
-        network = UNet(facts["channels"], tuple(facts["widths"]))
-        network.load_state_dict(tensors)
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        # Built without storage, so that a file which says other sizes than it holds takes no memory.
+        with torch.device("meta"):
+            network = UNet(facts["channels"], tuple(facts["widths"]))
+        network.load_state_dict(tensors, assign=True)
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError, RecursionError) as error:
         raise InvalidFile(f"{source} holds no demasker; write one with `Demasker.save`.") from error
-    network.requires_grad_(False)
+    network.float().requires_grad_(False)
     network.eval()
     return Demasker(network, facts=facts)

@@ -8,11 +8,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from leakgauge.audit.case import Case
+from leakgauge.errors import InvalidCase
+from leakgauge.input_space import InputSpace
 
 WORKER = 400 << 20
 """Bytes of a worker that has imported torch and opened a pack; measured: 330 MB."""
 _COPIES = 24
 """Copies of a model's weights that an attack holds at most: update, gradients, the optimiser's memory and the graph."""
+_INPUT_COPIES = 50
+"""Copies of the inputs that an attack which searches for them holds: candidates, gradients, the optimiser's memory."""
+MOST_INPUTS = 1 << 16
+"""Of one update that an attack searches for; with more it has no end, whatever there is of memory."""
 _SHARE = 0.9
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -42,6 +48,18 @@ def peak() -> int:
 def needed(case: Case) -> float:
     """About how many bytes a worker takes at a case of which nothing is known but its model."""
     return WORKER + _COPIES * 4.0 * case.source.num_parameters
+
+
+def check_inputs(count: int, space: InputSpace) -> None:
+    """Refuse, before anything is allocated, to search for more inputs than there is room for: a file may say any
+    number."""
+    wanted, there = _INPUT_COPIES * 4.0 * count * math.prod(space.shape), available()
+    if count > MOST_INPUTS or wanted > there:
+        raise InvalidCase(
+            f"To search for {count} {space.kinds} of {'x'.join(map(str, space.shape))} takes about {wanted / 1e9:.1f} "
+            f"GB, and there are {there / 1e9:.1f}, for {MOST_INPUTS} at most; check how many the update says it "
+            "covers, or restore its labels alone with `leakgauge labels`."
+        )
 
 
 class MemoryLimit:

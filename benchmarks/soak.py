@@ -1,0 +1,229 @@
+"""Audits in a loop, stopped at random moments: memory stays flat, no process and no file is left, every store resumes.
+
+    python benchmarks/soak.py --minutes 60 --out FILE
+
+``steady`` runs whole audits one after another in this process, each with data of its own, and fits a line to the memory it
+holds; ``stopped`` starts the command with workers, sends SIGINT or SIGTERM at a random moment, looks at what is left, and runs
+it again until it is complete: the answer is then that of an audit nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from leakgauge.audit.execute import execute, load_result
+from leakgauge.audit.plan import AuditPlan, prepare
+from leakgauge.audit.store import FolderStore
+from leakgauge.catalogue import standard_metrics
+from leakgauge.files import write_text
+from leakgauge.fingerprint import answering_code
+from leakgauge.version import VERSION
+
+SMALL: dict[str, Any] = {
+    "dataset": "digits",
+    "model": "mlp:hidden=(8,)",
+    "train_steps": 2,
+    "steps": 5,
+    "batch_size": 1,
+    "attacks": ("linear_layer", "quasi_newton"),
+    "defences": ("none", "pruning:keep=0.1"),
+    "nulls": 1,
+}
+WARM_UP = 5
+"""Audits until caches and pools have the size that they keep."""
+MOST_GROWTH = 64.0
+"""Kilobytes for each audit that memory may seem to grow by; one record of the smallest audit is larger."""
+
+_STOPS = (signal.SIGINT, signal.SIGTERM)
+_ENDS = (0, 130, *(-number for number in _STOPS))
+"""Answered, stopped, or killed before Python could hear of it."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a process holds at a moment: kilobytes of memory, open files and threads."""
+
+    memory: float
+    files: int
+    threads: int
+
+    @classmethod
+    def now(cls) -> Held:
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        memory = pages * os.sysconf("SC_PAGE_SIZE") / 1024
+        return cls(memory, len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")))
+
+
+def growth(held: Sequence[Held]) -> float:
+    """Kilobytes by which memory grows with each audit after the warm-up: the median slope between pairs, which one
+    large step does not move [Theil, 1950; Sen, 1968]."""
+    memory = np.array([one.memory for one in held[WARM_UP:]])
+    first, second = np.triu_indices(len(memory), 1)
+    return float(np.median((memory[second] - memory[first]) / (second - first))) if len(first) else 0.0
+
+
+def steady(folder: Path, until: float, most: int | None = None) -> list[Held]:
+    """What this process holds after each of as many audits as there is time for, each in a folder that is removed."""
+    held: list[Held] = []
+    while time.monotonic() < until and (most is None or len(held) < most):
+        out = folder / f"audit{len(held)}"
+        execute(prepare(AuditPlan(**SMALL, seed=len(held))), out)
+        shutil.rmtree(out)
+        held.append(Held.now())
+    return held
+
+
+def command(out: Path) -> list[str]:
+    words = [sys.executable, "-m", "leakgauge", "audit", "--out", str(out), "--jobs", "2", "--json"]
+    for name, value in SMALL.items():
+        several = value if isinstance(value, tuple) else (value,)
+        words += [
+            word for one in several for word in (f"--{name.removesuffix('s') if several is value else name}", str(one))
+        ]
+    return [word.replace("_", "-") if word.startswith("--") else word for word in words]
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """The answer without its times, which are all that two equal runs differ in."""
+    timed = ("seconds", "cpu_seconds")
+    found = load_result(out, standard_metrics()).to_json()["rows"]
+    return [{name: value for name, value in row.items() if name not in timed} for row in found]
+
+
+def stopped(out: Path, random: Random, seconds: float) -> dict[str, Any]:
+    """One audit that is stopped at a random moment of its first ``seconds`` until it is complete; what was wrong."""
+    wrong: list[str] = []
+    stops = 0
+    for attempt in range(6):
+        with subprocess.Popen(
+            command(out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+        ) as one:
+            if attempt < 2:
+                with suppress(subprocess.TimeoutExpired):
+                    one.wait(random.uniform(0.0, seconds))
+                if one.poll() is None:
+                    one.send_signal(random.choice(_STOPS))
+                    stops += 1
+            _, said = one.communicate(timeout=300)
+        wrong += [] if one.returncode in _ENDS else [f"ended with {one.returncode}: {said.decode()[-200:]}"]
+        wrong += [f"orphan {process}" for process in group(one.pid)]
+        wrong += left_over(out)
+        if one.returncode == 0:
+            break
+    return {"stops": stops, "wrong": wrong}
+
+
+def group(leader: int) -> Iterator[int]:
+    """Processes that a command started and that outlived it."""
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            fields = (entry / "stat").read_text("utf-8").rpartition(")")[2].split()
+            if int(fields[2]) == leader and fields[0] != "Z":
+                yield int(entry.name)
+
+
+def left_over(out: Path) -> list[str]:
+    """Half-written files, and what of a store cannot be read."""
+    if not (out / "audit.sqlite").is_file():
+        return []
+    wrong = [f"half a file {path.name}" for path in out.rglob(".*")]
+    with closing(sqlite3.connect(out / "audit.sqlite")) as connection:
+        state = connection.execute("PRAGMA integrity_check").fetchone()[0]
+        wrong += [] if state == "ok" else [f"database {state}"]
+    store = FolderStore.open(out)
+    for key in [key for run in store.runs() for key in run["keys"]]:
+        store.get(key)
+    return wrong
+
+
+def soak(minutes: float, seed: int = 0, audits: int | None = None, stops: int | None = None) -> list[dict[str, Any]]:
+    """Half of the time each; ``audits`` and ``stops`` end them earlier."""
+    random, began = Random(seed), time.monotonic()
+    with tempfile.TemporaryDirectory() as around:
+        folder = Path(around)
+        held = steady(folder, began + 30 * minutes, audits)
+        first = time.monotonic()
+        subprocess.run(command(folder / "reference"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        took, reference = time.monotonic() - first, rows(folder / "reference")
+        ends: list[dict[str, Any]] = []
+        while (stops is None or len(ends) < stops) and (not ends or time.monotonic() < began + 60 * minutes):
+            out = folder / f"stopped{len(ends)}"
+            ends.append(stopped(out, random, took))
+            if rows(out) != reference:
+                ends[-1]["wrong"].append("another answer than undisturbed")
+            shutil.rmtree(out)
+        left = sorted(path.name for path in folder.iterdir() if path.name != "reference")
+    settled = held[min(WARM_UP, len(held) - 1) :]
+    return [
+        {
+            "kind": "steady",
+            "audits": len(held),
+            "kilobytes_per_audit": round(growth(held), 1),
+            "files": settled[-1].files - settled[0].files,
+            "threads": settled[-1].threads - settled[0].threads,
+            "wrong": [f"left behind: {name}" for name in left],
+        },
+        {
+            "kind": "stopped",
+            "audits": len(ends),
+            "stops": sum(one["stops"] for one in ends),
+            "wrong": [sentence for one in ends for sentence in one["wrong"]],
+        },
+    ]
+
+
+def sound(found: Sequence[dict[str, Any]]) -> bool:
+    first = found[0]
+    return (
+        first["kilobytes_per_audit"] <= MOST_GROWTH
+        and first["files"] <= 0
+        and first["threads"] <= 0
+        and not any(one["wrong"] for one in found)
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="result file")
+    given = parser.parse_args(arguments)
+    found = soak(given.minutes, given.seed)
+    for one in found:
+        print(one, flush=True)
+    if given.out is not None:
+        facts = {
+            "title": "Audits in a loop, stopped at random",
+            "command": f"python benchmarks/soak.py --minutes {given.minutes:g}",
+            "version": VERSION,
+            "fingerprint": answering_code(),
+            "seed": given.seed,
+            "scale": f"{given.minutes:g} minutes",
+            "rows": found,
+        }
+        write_text(given.out, json.dumps(facts, indent=1) + "\n")
+    print("sound" if sound(found) else "NOT sound")
+    return 0 if sound(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
