@@ -21,6 +21,7 @@ from leakgauge.cli.options import (
     NullsOption,
     OutOption,
     RayOption,
+    RedactOption,
     SecondsOption,
     SeedOption,
     check_limits,
@@ -59,6 +60,7 @@ def audit(
     ray: RayOption = None,
     fail_above: LimitOption = None,
     allow_inconclusive: AllowOption = False,
+    redact: RedactOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Audit one client: attack its update undefended and defended, and report what came back.
@@ -82,7 +84,7 @@ def audit(
     check_reachable(out)
     console = stderr()
     with training_progress(console) as train_step:
-        prepared = prepare(plan, train_step)
+        prepared = prepare(plan, train_step).with_report(redact=redact)
     check_limits(limits, prepared)
     with case_progress(console, prepared.cases) as watch:
         result = execute(prepared, out, watch, executor=executor_for(jobs, ray))
@@ -94,6 +96,7 @@ def report(
     fail_above: LimitOption = None,
     allow_inconclusive: AllowOption = False,
     weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    redact: RedactOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the report of an earlier audit again, from its stored results."""
@@ -102,5 +105,5 @@ def report(
 
     limits = limits_of(fail_above)
     result = load_result(folder, standard_metrics(weights))
-    result.write_report(folder)
+    result.write_report(folder, redact=redact)
     finish(result, folder, Gate(limits, allow_inconclusive), as_json, "report")
