@@ -30,10 +30,12 @@ from leakgauge.cli import (
 from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
+_COMPLETION = "_LEAKGAUGE_COMPLETE"
+"""Set by what `leakgauge --install-completion` puts into a shell's start-up file."""
+
 app = typer.Typer(
     help="Measure what a federated-learning update gives away, and which defence stops it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(audit.audit)
@@ -53,6 +55,7 @@ app.command()(vet.vet)
 app.command()(bound.bound)
 app.command()(audit.report)
 app.command("list")(listing.list_)
+app.command()(listing.show)
 app.command()(reproduce.reproduce)
 app.add_typer(instahide.group, name="instahide")
 
@@ -74,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     command = typer.main.get_command(app)
+    if _COMPLETION in os.environ:  # a shell asks, which click answers itself
+        app(prog_name="leakgauge")
     try:
         # Not `app()`, which answers a wrong option with a box of several lines and Ctrl-C with silence.
         with _stopped_kindly(), command.make_context("leakgauge", words) as context:

@@ -102,8 +102,10 @@ def report(
     """Write the report of an earlier audit again, from its stored results."""
     from leakgauge.audit.execute import load_result
     from leakgauge.catalogue import standard_metrics
+    from leakgauge.report.progress import training_progress
 
     limits = limits_of(fail_above)
-    result = load_result(folder, standard_metrics(weights))
-    result.write_report(folder, redact=redact)
+    with training_progress(stderr(), "the page"):
+        result = load_result(folder, standard_metrics(weights))
+        result.write_report(folder, redact=redact)
     finish(result, folder, Gate(limits, allow_inconclusive), as_json, "report")

@@ -141,11 +141,12 @@ def _attack(plan: RecordedPlan, out: Path | None, limits: dict[str, float], reda
     from leakgauge.audit.execute import execute
     from leakgauge.audit.recorded import prepare_recorded
     from leakgauge.audit.store import check_reachable
-    from leakgauge.report.progress import case_progress
+    from leakgauge.report.progress import case_progress, training_progress
 
     if out is not None:
         check_reachable(out)
-    prepared = prepare_recorded(plan).with_report(redact=redact)
+    with training_progress(stderr(), "round and model"):
+        prepared = prepare_recorded(plan).with_report(redact=redact)
     check_limits(limits, prepared)
     with case_progress(stderr(), prepared.cases) as watch:
         return execute(prepared, out, watch)
