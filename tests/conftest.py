@@ -36,6 +36,19 @@ def _one_thread_per_worker() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real browser without a window."""
+    from playwright.sync_api import sync_playwright
+
+    from browser_support import BROWSER
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
 # The helpers are of session scope, so that hypothesis may use them.
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from leakgauge.audit.crowd import Pool
 from leakgauge.audit.draws import draw_victims, others_rows, pool_of_dataset
 from leakgauge.audit.strangers import Strangers, choose_decoys, draw_strangers
-from leakgauge.data import Dataset, Digits, Photos, share_pixels
+from leakgauge.data import Dataset, Digits, Photos, share_picture, share_pixels
 from leakgauge.space import ImageSpace
 from leakgauge.types import Batch
 
@@ -39,26 +39,37 @@ def keys(images: Tensor) -> set[bytes]:
     return {image.numpy().tobytes() for image in images}
 
 
+def cut_from(dataset: Dataset, images: Tensor) -> Tensor:
+    """Where each image of the dataset was cut; made ones are left out."""
+    parts = [dataset.test, dataset.train, *([] if dataset.strangers is None else [dataset.strangers])]
+    regions = [region for part in parts for region in part.regions]  # type: ignore[union-attr]
+    everyone = (image for part in parts for image in part.inputs)
+    where = {image.numpy().tobytes(): region for image, region in zip(everyone, regions, strict=True)}
+    found = [where[name] for image in images if (name := image.numpy().tobytes()) in where]
+    return torch.stack(found)
+
+
 @pytest.mark.parametrize("seed", range(3))
-def test_no_pixel_of_the_photographs_is_both_private_and_in_a_null_or_in_the_crowd(seed: int) -> None:
+def test_crops_of_one_photograph_are_private_or_in_nulls_or_in_the_crowd_and_never_of_each_other(seed: int) -> None:
     dataset = Photos(size=8)()
     truths, strangers = drawn(dataset, batch_size=4, seed=seed)
-    everyone = torch.cat((dataset.test.inputs, dataset.train.inputs))
-    assert dataset.test.regions is not None
-    assert dataset.train.regions is not None
-    regions = torch.cat((dataset.test.regions, dataset.train.regions))
-    where = {image.numpy().tobytes(): region for image, region in zip(everyone, regions, strict=True)}
+    private, crowd = (cut_from(dataset, one) for one in (truths[0].inputs, strangers.crowd.inputs))  # type: ignore[arg-type]
+    nulls = torch.cat([cut_from(dataset, batch.inputs) for batch in strangers.decoys[0]])
+    assert len(crowd) >= 99
+    assert len(nulls) == 3 * len(truths[0])
+    for left, right in ((private, nulls), (private, crowd), (nulls, crowd)):
+        assert not share_picture(left, right).any()
 
-    def cut(images: Tensor) -> Tensor:
-        return torch.stack([where[image.numpy().tobytes()] for image in images])
 
-    private, crowd = cut(truths[0].inputs), cut(strangers.crowd.inputs)  # type: ignore[arg-type]
-    decoys = [cut(batch.inputs) for batch in strangers.decoys[0]]
-    for one in decoys:
-        assert not share_pixels(one, private).any()
-        assert not share_pixels(one, crowd).any()
-    assert not share_pixels(crowd, private).any()
-    assert bool(share_pixels(private, private).diagonal().all())
+def test_where_every_photograph_is_private_no_pixel_is_in_a_null_or_in_the_crowd_too() -> None:
+    dataset = Photos(size=8)()
+    truths, strangers = drawn(dataset, batch_size=14, seed=0)
+    private, crowd = (cut_from(dataset, one) for one in (truths[0].inputs, strangers.crowd.inputs))  # type: ignore[arg-type]
+    assert len(private[:, 0].unique()) == 7
+    assert not share_picture(private, crowd).any()
+    for batch in strangers.decoys[0]:
+        assert not share_pixels(cut_from(dataset, batch.inputs), private).any()
+        assert bool((batch.labels >= 0).all())
 
 
 def test_the_nulls_of_a_round_share_out_labels_of_its_victims_classes() -> None:

@@ -1,38 +1,226 @@
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from test_report_examples import audit_of, labelled, null_of, record
+from test_report_examples import audit, audit_of, labelled, null_of, record
 
-from browser_support import needs_browser, seen
-from leakgauge.report.audit_page import write_report
+from browser_support import WIDTHS, needs_browser, opened
+from leakgauge.audit.record import Pictures
+from leakgauge.audit.result import RECORDED, AuditResult
+from leakgauge.audit.verdict import Verdict
+from leakgauge.report.audit_page import render_audit, write_report
+from leakgauge.space import Continuous, TableSpace, TokenSpace
 
-SCRIPT = """
-  const images = [...root.querySelectorAll("img")].map(image => image.complete && image.naturalWidth > 0);
-  const charts = [...root.querySelectorAll("svg.counts")].filter(chart => chart.getBoundingClientRect().height > 90);
-  const found = [images.length, images.every(Boolean), charts.length];
-"""
+pytestmark = needs_browser
+LONG = f"<{'Shield' * 30} object>"
+PAPER = 718
+"""The pixels of an A4 page between its margins."""
 
 
-@needs_browser
-@pytest.mark.parametrize("width", [320, 800, 1200])
-def test_a_browser_shows_all_images_and_charts_without_error_and_without_scrolling_sideways(
-    width: int, tmp_path: Path
-) -> None:
-    long = f"<{'Shield' * 30} object>"
-    cases = [
-        record(defence, round=number)
-        for defence in ("none", long, "clipping:max_norm=1+gaussian_noise:std=0.01")
-        for number in range(2)
-    ]
+def crowded() -> AuditResult:
+    """Long names, two rounds of eight images, and charts of two hundred classes."""
+    cases = [record(defence, round=number) for defence in ("none", LONG) for number in range(2)]
     cases = [replace(case, reason="x" * 200, facts={"loss": torch.pi, "note": "y" * 200}) for case in cases]
     counts = [1 + number % 120 for number in range(200)]
     of_labels = [
-        labelled(counts, counts[::-1], defence, round=number) for defence in ("none", long) for number in range(2)
+        labelled(counts, counts[::-1], defence, round=number) for defence in ("none", LONG) for number in range(2)
     ]
-    write_report(audit_of([*cases, *map(null_of, cases), *of_labels]), tmp_path / "report")
-    # Five lines (private, three defences, null) of two rounds of eight; two rounds of two charts.
-    assert seen(tmp_path, width, SCRIPT) == "0 80 true 4"
+    return audit_of([*cases, *map(null_of, cases), *of_labels])
+
+
+def rows(columns: int = 30) -> AuditResult:
+    space = TableSpace(tuple(Continuous(f"a measured property {number}", 0, 1) for number in range(columns)))
+    truth = torch.rand(10, columns, generator=torch.Generator().manual_seed(0))
+    scores = {"identification": (1.0,) * 10, "cells_right": (1.0,) * 10}
+    return audit_of([record(hits=10, size=10, scores=scores, pictures=Pictures(truth, truth), space=space)])
+
+
+def texts() -> AuditResult:
+    space = TokenSpace(12, tuple(f" word{number}" for number in range(30)))
+    truth = torch.randint(1, 30, (3, 12), generator=torch.Generator().manual_seed(0))
+    scores = {"identification": (1.0,) * 3, "token_recall": (1.0,) * 3}
+    return audit_of([record(hits=3, size=3, scores=scores, pictures=Pictures(truth, truth.flip(1)), space=space)])
+
+
+PAGES = {"crowded": crowded, "rows": rows, "few columns": lambda: rows(3), "texts": texts}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_cut_off_at_the_right_and_nothing_is_asked_for(
+    name: str, width: int, browser: Any, tmp_path: Path
+) -> None:
+    page = write_report(PAGES[name](), tmp_path)
+    with opened(browser, page, width) as seen:
+        assert seen.beyond() == []
+        assert seen.page.evaluate("[...document.images].every(one => !one.src || one.naturalWidth > 0)")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_on_paper_nothing_is_cut_off_and_what_was_folded_is_open(name: str, browser: Any, tmp_path: Path) -> None:
+    with opened(browser, write_report(PAGES[name](), tmp_path), PAPER) as seen:
+        seen.page.emulate_media(media="print")
+        seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert seen.beyond() == []
+        assert seen.count("details:not([open])") == 0
+        assert seen.count(".tools select") == 0
+        assert seen.page.pdf(format="A4")[:5] == b"%PDF-"
+
+
+def test_the_slider_lays_each_private_image_over_what_came_back(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, write_report(audit({"none": Verdict.LEAKS}), tmp_path)) as seen:
+        first = seen.page.locator("[data-compared] [data-item='1'] .over").first
+        original = seen.page.locator("[data-original] [data-item='1'] img")
+        assert first.get_attribute("src") == original.get_attribute("src")
+        assert _cut(first) == "inset(0px calc(100% + 0%) 0px 0px)" or "100%" in _cut(first)
+        seen.page.locator("#reveal").focus()
+        seen.page.keyboard.press("End")
+        assert _cut(first) in ("inset(0px)", "inset(0px 0% 0px 0px)", "inset(0px 0px 0px 0px)")
+        assert "100 %" in str(seen.page.locator("#reveal").get_attribute("aria-valuetext"))
+
+
+def _cut(image: Any) -> str:
+    return str(image.evaluate("one => getComputedStyle(one).clipPath"))
+
+
+def test_one_pair_opens_large_goes_on_to_the_next_by_keyboard_and_gives_the_focus_back(
+    browser: Any, tmp_path: Path
+) -> None:
+    with opened(browser, write_report(audit({"none": Verdict.LEAKS}), tmp_path)) as seen:
+        button = seen.page.locator("[data-compared] .open").first
+        button.focus()
+        seen.page.keyboard.press("Enter")
+        assert seen.page.locator("#pair-title").inner_text() == "Image 1, No defence"
+        assert "Assumed known" in seen.page.locator("#pair-knew").inner_text()
+        seen.page.locator("#pair-next").click()
+        assert seen.page.locator("#pair-title").inner_text() == "Image 2, No defence"
+        seen.page.keyboard.press("Escape")
+        assert not seen.page.locator("#pair").is_visible()
+        assert seen.page.evaluate("document.activeElement.className") == "open"
+
+
+def _items(seen: Any, line: int) -> list[str]:
+    visible = seen.page.locator(f"[data-line='{line}'] [data-item]").all()
+    return [one.get_attribute("data-item") for one in visible if one.is_visible()]
+
+
+def test_images_are_sorted_and_filtered_by_what_leaked_of_them_in_every_line_alike(
+    browser: Any, tmp_path: Path
+) -> None:
+    # Of eight the first three leaked, and of all the later ones are more alike (10 dB, 11 dB, ...).
+    result = audit({"none": Verdict.LEAKS, "pruning:keep=0.01": Verdict.LEAKS_PARTLY})
+    with opened(browser, write_report(result, tmp_path)) as seen:
+        seen.page.select_option("#under", label="Pruning (keep 0.01)")
+        seen.page.select_option("#order", "most")
+        assert _items(seen, 0) == _items(seen, 2) == ["3", "2", "1", "8", "7", "6", "5", "4"]
+        seen.page.select_option("#order", "least")
+        assert _items(seen, 0) == ["4", "5", "6", "7", "8", "1", "2", "3"]
+        seen.page.select_option("#which", "leaked")
+        assert _items(seen, 0) == _items(seen, 1) == ["1", "2", "3"]
+        assert seen.page.locator("#told").inner_text() == "3 of 8 shown"
+        seen.page.select_option("#which", "kept")
+        seen.page.select_option("#order", "given")
+        assert _items(seen, 1) == ["4", "5", "6", "7", "8"]
+
+
+def test_rows_of_a_table_are_sorted_and_filtered_too(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, write_report(rows(3), tmp_path)) as seen:
+        assert seen.count("[data-items] > [data-item]") == 8
+        seen.page.locator("#more").click()
+        assert seen.count("[data-items] > [data-item]") == 10
+        seen.page.select_option("#which", "kept")
+        assert seen.count("[data-items] > [data-item]") == 0
+
+
+@pytest.mark.parametrize("name", ["images", "rows", "texts"])
+def test_the_switch_hides_what_is_private_and_brings_it_back(name: str, browser: Any, tmp_path: Path) -> None:
+    result = {"images": lambda: audit({"none": Verdict.LEAKS}), "rows": rows, "texts": texts}[name]()
+    shown = "() => [...document.querySelectorAll('.tiles img, .private')].map(one => one.src ?? one.textContent)"
+    with opened(browser, write_report(result, tmp_path)) as seen:
+        before = seen.page.evaluate(shown)
+        seen.page.check("#redact")
+        hidden = seen.page.evaluate(shown)
+        assert not set(before) & set(hidden)
+        seen.page.uncheck("#redact")
+        assert seen.page.evaluate(shown) == before
+
+
+def test_a_recorded_round_is_redacted_in_the_file_itself_unless_that_is_asked_for() -> None:
+    plain = audit({RECORDED: Verdict.LEAKS})
+    clear, whole = render_audit(plain, redact=False), render_audit(plain)
+    private = [part for part in clear.split('"') if part.startswith("data:image")]
+    blocks = [part for part in whole.split('"') if part.startswith("data:image")]
+    assert set(blocks) < set(private)
+    assert max(map(len, blocks)) < min(len(one) for one in set(private) - set(blocks))
+    assert "holds no private input" in whole
+    assert 'id="redact"' in clear
+    assert 'id="redact"' not in whole
+
+
+def test_a_wish_that_an_audit_was_run_with_is_kept_and_can_be_overruled() -> None:
+    asked = audit({"none": Verdict.LEAKS})
+    asked = replace(asked, description={**asked.description, "redact": True})
+    assert "holds no private input" in render_audit(asked)
+    assert "holds no private input" not in render_audit(asked, redact=False)
+
+
+def test_redacted_rows_and_texts_keep_which_cells_came_back_and_no_value() -> None:
+    page = render_audit(texts(), redact=True)
+    assert not re.search(r"word\d", page)
+    assert page.count(">•••<") == 2 * 3 * 12
+    assert '<mark class="private">' in page
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_stand_out_from_the_paper_in_light_and_dark(scheme: Any, browser: Any, tmp_path: Path) -> None:
+    with opened(browser, write_report(audit({"none": Verdict.LEAKS}), tmp_path), color_scheme=scheme) as seen:
+        for selector in ("h1", ".quiet", "td", ".pill", ".knew summary"):
+            assert seen.page.locator(selector).first.evaluate(_CONTRAST) >= 4.5, selector
+
+
+# Of the Web Content Accessibility Guidelines: 4.5 to 1 for text.
+_CONTRAST = """one => {
+  const light = rgb => rgb.map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
+  const parse = text => text.match(/[\\d.]+/g).map(Number);
+  const ink = parse(getComputedStyle(one).color);
+  let under = one;
+  while (under.parentElement && parse(getComputedStyle(under).backgroundColor)[3] === 0) under = under.parentElement;
+  const [a, b] = [light(ink.slice(0, 3)), light(parse(getComputedStyle(under).backgroundColor).slice(0, 3))];
+  return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+}"""
+
+
+def test_every_control_has_a_name_and_every_table_a_caption(browser: Any, tmp_path: Path) -> None:
+    unnamed = """() => [...document.querySelectorAll("select, input, button")].filter(
+      one => !one.labels?.length && !one.textContent.trim() && !one.querySelector("img[alt]:not([alt=''])")
+    ).length + [...document.querySelectorAll("table")].filter(one => !one.caption).length"""
+    with opened(browser, write_report(crowded(), tmp_path)) as seen:
+        assert seen.page.evaluate(unnamed) == 0
+
+
+def test_the_policy_runs_no_script_but_the_page_s_own(browser: Any, tmp_path: Path) -> None:
+    page = write_report(audit({"none": Verdict.LEAKS}), tmp_path)
+    text = page.read_text("utf-8").replace("</main>", "</main><script>document.title = 'owned'</script>")
+    page.write_text(text.replace('<img src="data', '<img onload="document.title = 1" src="data'), "utf-8")
+    with opened(browser, page) as seen:
+        assert "LeakGauge" in seen.page.title()
+        assert {"Content Security Policy" in one for one in seen.faults} == {True}
+        seen.faults.clear()
+
+
+@pytest.mark.parametrize("side", [32, 224])
+def test_a_hundred_images_with_all_that_came_back_stay_below_five_megabytes(side: int) -> None:
+    # Noise, which no coding makes small.
+    noise = torch.rand(3, side, side, generator=torch.Generator().manual_seed(0)).expand(count := 100, -1, -1, -1)
+    scores = {"psnr": (10.0,) * count, "identification": (1.0,) * count}
+    pictures = Pictures(noise, noise)
+    cases = [record(name, count, count, scores=scores, pictures=pictures) for name in ("none", "a", "b", "c")]
+    nulls = [replace(null_of(case), scores={"psnr": (math.nan,) * count}) for case in cases]
+    assert len(render_audit(audit_of([*cases, *nulls])).encode()) < 5_000_000

@@ -51,7 +51,7 @@ def test_large_images_shrink_to_what_is_displayed() -> None:
 def test_the_lines_are_the_originals_each_defence_and_the_null_of_the_undefended() -> None:
     cases = [record("pruning", 2), record("none", 8)]
     nulls = [replace(null_of(case), scores={"psnr": (value,) * 8}) for case, value in zip(cases, (3.0, 4.0))]
-    lines = gallery(audit_of([*cases, *nulls]))
+    lines = gallery(audit_of([*cases, *nulls])).lines
     assert [line.title for line in lines] == ["Private images", "Pruning", "No defence", "Null"]
     assert lines[-1].tiles[0].caption == "4.0 dB"
     assert [tile.leaked for tile in lines[1].tiles] == [True] * 2 + [False] * 6
@@ -59,7 +59,7 @@ def test_the_lines_are_the_originals_each_defence_and_the_null_of_the_undefended
 
 def test_columns_pair_reconstructions_with_originals_over_all_rounds_even_where_a_round_is_missing() -> None:
     first, second = record(size=2), record(size=2, round=1)
-    private, undefended, pruned = gallery(audit_of([second, first, record("pruning", 0, 2, round=1)]))
+    private, undefended, pruned = gallery(audit_of([second, first, record("pruning", 0, 2, round=1)])).lines
     originals = torch.cat([first.pictures.originals, second.pictures.originals])  # type: ignore[list-item]
     assert [tile.source for tile in private.tiles] == [data_uri(image) for image in originals]
     assert all(tile.source for tile in undefended.tiles)
@@ -72,7 +72,7 @@ def test_a_row_of_nan_is_nothing_recovered() -> None:
     assert case.pictures.reconstructions is not None
     holed = case.pictures.reconstructions.clone()
     holed[1] = math.nan
-    _, line = gallery(audit_of([replace(case, pictures=replace(case.pictures, reconstructions=holed))]))
+    _, line = gallery(audit_of([replace(case, pictures=replace(case.pictures, reconstructions=holed))])).lines
     assert line.tiles[0].source is not None
     assert (line.tiles[1].source, line.tiles[1].words) == (None, "nothing recovered")
 
@@ -80,12 +80,13 @@ def test_a_row_of_nan_is_nothing_recovered() -> None:
 def test_an_attack_that_recovered_nothing_does_not_stand_for_a_defence_if_another_recovered_something() -> None:
     nothing = Pictures(torch.rand(8, 3, 8, 8), torch.full((8, 3, 8, 8), math.nan))
     refused = record(hits=None, attack="linear_layer", pictures=nothing, outcome=Outcome.NOT_APPLICABLE)
-    _, line = gallery(audit_of([refused, record(hits=None)]))
+    _, line = gallery(audit_of([refused, record(hits=None)])).lines
     assert line.detail == "by quasi_newton"
 
 
 def test_without_originals_only_reconstructions_are_shown() -> None:
-    (line,) = gallery(audit_of([record(scores={}, chance=math.nan, pictures=Pictures(None, torch.rand(3, 1, 4, 4)))]))
+    blind = record(scores={}, chance=math.nan, pictures=Pictures(None, torch.rand(3, 1, 4, 4)))
+    (line,) = gallery(audit_of([blind])).lines
     assert line.title == "No defence"
     assert [(tile.caption, tile.leaked) for tile in line.tiles] == [("", False)] * 3
 

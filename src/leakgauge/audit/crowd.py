@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -10,6 +11,8 @@ from torch import Generator, Tensor
 
 from leakgauge.audit.verdict import SIGNIFICANT
 from leakgauge.data import (
+    PHOTOGRAPHS,
+    STRANGERS,
     Split,
     augment_images,
     count_references,
@@ -17,6 +20,7 @@ from leakgauge.data import (
     reference_batch,
     resample_rows,
     resample_texts,
+    share_picture,
     share_pixels,
 )
 from leakgauge.metrics import count_statistics
@@ -33,6 +37,9 @@ _STRANGE = 1 / 3
 """Of the median distance: what was made of private examples and lies nearer to one is no stranger to it."""
 
 _ATTEMPTS = 5
+
+NULL_PHOTOGRAPHS, CROWD_PHOTOGRAPHS = PHOTOGRAPHS[::2], (*PHOTOGRAPHS[1::2], *STRANGERS)
+"""Where a user gives no references: crops of one photograph are never nulls and crowd of each other."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,19 @@ class Pool:
         return Pool(self.inputs[index], labels, self.name, regions)
 
     def apart_from(self, taken: Batch) -> Pool:
-        """Without what shares pixels with these."""
+        """Without what is cut from the same pictures as these; or, where that leaves nobody, what shares pixels."""
         if self.regions is None or taken.regions is None:
             return self
+        elsewhere = ~share_picture(self.regions, taken.regions).any(dim=1)
+        if bool(elsewhere.any()):
+            return self[elsewhere]
         return self[~share_pixels(self.regions, taken.regions).any(dim=1)]
+
+    def labelled(self) -> Pool:
+        """Those that a client could train on: of some nobody knows a class."""
+        if self.labels is None or not are_classes(self.labels) or bool((self.labels >= 0).all()):
+            return self
+        return self[self.labels >= 0]
 
 
 def are_classes(labels: Tensor) -> bool:
@@ -109,7 +125,7 @@ def draw_crowd(
     if pool is not None:
         parts[pool.name] = pool.inputs[_alike_first(pool, private)[:size]].to(private.inputs)
     elif isinstance(space, ImageSpace):
-        photographs = draw_photographs(space, private, size // 2, "train", generator=generator)
+        photographs = draw_photographs(space, private, size // 2, "train", CROWD_PHOTOGRAPHS, generator=generator)
         parts[photographs.name] = photographs.inputs
     real = sum(map(len, parts.values()))
     if real < size:
@@ -127,10 +143,12 @@ def draw_crowd(
     return Crowd(inputs, words, 0 if pool is None else real)
 
 
-def draw_photographs(space: ImageSpace, private: Batch, at_most: int, split: Split, *, generator: Generator) -> Pool:
-    """Crops of the embedded photographs in the tones of the private images, of which none is one."""
-    count = min(at_most, count_references(split))
-    crops = reference_batch(space.shape, count, generator=generator, split=split)
+def draw_photographs(
+    space: ImageSpace, private: Batch, at_most: int, split: Split, names: Sequence[str], *, generator: Generator
+) -> Pool:
+    """Crops of these embedded photographs in the tones of the private images, of which none is one."""
+    count = min(at_most, count_references(split, names))
+    crops = reference_batch(space.shape, count, generator=generator, split=split, names=names)
     crops = crops[~copies(space, crops.inputs, private.inputs)]
     toned = in_tones_of(crops.inputs, private.inputs, generator=generator)
     strange = ~near(space, toned, private.inputs).cpu()

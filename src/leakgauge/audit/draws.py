@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.audit.crowd import Pool
-from leakgauge.data import Dataset
+from leakgauge.data import Dataset, share_picture
 from leakgauge.errors import InvalidCase
 from leakgauge.randomness import seeded
 from leakgauge.types import Batch
@@ -60,23 +60,34 @@ def auxiliary_rows(dataset: Dataset, *, seed: int) -> Tensor:
 def pool_of_dataset(dataset: Dataset, victims: Tensor, held: Tensor, wanted: int, *, seed: int) -> Pool:
     """Who is neither a victim, by index into ``test``, nor ``held`` by a client or attacker, by index into ``train``.
 
-    Those of the victims' classes come first, and of these the ones that no model was trained on; some more than
-    ``wanted``, and not all of a large dataset.
+    Those that only serve as strangers come first, then those of the victims' classes, and of these the ones that no
+    model was trained on; some more than ``wanted``, and not all of a large dataset.
     """
     generator = seeded(seed, "pool")
-    classes = dataset.test.labels[victims]
+    private = dataset.test[victims]
     parts: list[tuple[Batch, Tensor]] = []
     for batch, taken in ((dataset.test, victims), (dataset.train, held)):
         rows = torch.randperm(len(batch), generator=generator)
-        rows = rows[~torch.isin(rows, taken)]
-        alike = torch.isin(batch.labels[rows], classes)
+        rows = _elsewhere(batch, rows[~torch.isin(rows, taken)], private)
+        alike = torch.isin(batch.labels[rows], private.labels)
         parts += [(batch, rows[alike]), (batch, rows[~alike])]
     limit, chosen = _SPARE * wanted, []
     for batch, rows in (parts[0], parts[2], parts[1], parts[3]):
         chosen.append(batch[rows[:limit]])
         limit -= len(chosen[-1])
+    if dataset.strangers is not None:
+        order = torch.randperm(len(dataset.strangers), generator=generator)
+        chosen.insert(0, dataset.strangers[order[: _SPARE * wanted]])
     both = join_batches(chosen)
     return Pool(both.inputs, both.labels, f"other {dataset.space.kinds} of {dataset.name}", both.regions)
+
+
+def _elsewhere(batch: Batch, rows: Tensor, private: Batch) -> Tensor:
+    """The rows that are not cut from the pictures of the private examples; all where there are no others."""
+    if batch.regions is None or private.regions is None or len(rows) == 0:
+        return rows
+    kept = rows[~share_picture(batch.regions[rows], private.regions).any(dim=1)]
+    return kept if len(kept) else rows
 
 
 def join_batches(batches: Sequence[Batch]) -> Batch:

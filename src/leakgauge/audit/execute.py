@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,10 @@ class PreparedAudit:
     cases: Sequence[Case]
     metrics: Metrics
     description: dict[str, Any]
+
+    def with_report(self, *, redact: bool | None) -> PreparedAudit:
+        """The same with a wish for its report, which is kept with the run; None leaves it to the report."""
+        return self if redact is None else replace(self, description=self.description | {"redact": redact})
 
 
 def execute(

@@ -222,11 +222,12 @@ class AuditResult:
         that cannot be told."""
         check(self, limits, allow_inconclusive=allow_inconclusive)
 
-    def write_report(self, folder: str | Path) -> Path:
-        """Write ``index.html`` into the folder and return its path."""
+    def write_report(self, folder: str | Path, *, redact: bool | None = None) -> Path:
+        """Write ``index.html`` into the folder and return its path; ``redact`` keeps private data and what came back
+        out of it, None = for recorded rounds."""
         from leakgauge.report.audit_page import write_report
 
-        return write_report(self, Path(folder))
+        return write_report(self, Path(folder), redact=redact)
 
 
 def decisive(rows: Sequence[Finding]) -> Finding:

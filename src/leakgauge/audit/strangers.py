@@ -9,7 +9,16 @@ from math import ceil
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.audit.crowd import Crowd, Pool, are_classes, copies, draw_crowd, draw_photographs, make_strangers
+from leakgauge.audit.crowd import (
+    NULL_PHOTOGRAPHS,
+    Crowd,
+    Pool,
+    are_classes,
+    copies,
+    draw_crowd,
+    draw_photographs,
+    make_strangers,
+)
 from leakgauge.audit.draws import join_batches
 from leakgauge.audit.grid import Round
 from leakgauge.data import share_pixels
@@ -78,19 +87,22 @@ def draw_strangers(
 ) -> Strangers:
     """Strangers to the private batches of all rounds, from the pool as far as it goes, and made where it does not.
 
-    No example of the pool is both in a null and in the crowd, and none is private or shares pixels with one that is.
+    No example of the pool is both in a null and in the crowd, and none is private. What is cut from one picture is only
+    private, only in nulls or only in the crowd, while there are others; at the least no pixel is in two of them.
     ``nulls`` counts over all rounds; the crowd has at least ``distractors``, and as many as ``tests``, of each example
     by each attack, need. ``labels`` draws those of the nulls of attacks on labels where the pool has none.
     """
     private = join_batches(truths)
-    left_out = 0
+    left_out, kin = 0, None
     if pool is not None:
         pool = pool if are_classes(private.labels) else replace(pool, labels=None)
-        pool = pool.apart_from(private)
         again = copies(space, pool.inputs, private.inputs)
-        pool, left_out = pool[~again], int(again.sum())
+        kin, apart = pool[~again].labelled().apart_from(private), pool.apart_from(private)
+        again = copies(space, apart.inputs, private.inputs)
+        pool, left_out = apart[~again], int(again.sum())
+        kin = pool if len(kin) == len(pool) else kin
     per_round = nulls_per_round(nulls, len(truths))
-    source = _source_of_decoys(space, private, pool, per_round * len(private), generator)
+    source = _source_of_decoys(space, private, kin, per_round * len(private), generator)
     # Of a small pool half, as the crowd needs the rest.
     at_most = min(per_round * len(private), len(source) // 2 if source is pool else len(source))
     decoys, used = choose_decoys(space, source, truths, per_round, at_most=at_most, generator=generator)
@@ -98,8 +110,8 @@ def draw_strangers(
         tuple(_unrelated_labels(source, truth, labels, generator) for _ in range(per_round)) for truth in truths
     )
     rest = pool
-    if rest is not None and source is pool:
-        rest = rest[~used]
+    if rest is not None and source is kin:
+        rest = rest[~used] if source is pool else rest
         for batch in (batch for one in decoys for batch in one):
             rest = rest.apart_from(batch)
     crowd = draw_crowd(space, private, rest, tests=tests, at_least=distractors, generator=generator)
@@ -197,7 +209,7 @@ def _source_of_decoys(space: InputSpace, private: Batch, pool: Pool | None, coun
         return pool
     if isinstance(space, ImageSpace):
         # Several times as many as are taken, so that they can be taken side by side.
-        photographs = draw_photographs(space, private, 4 * count + 16, "test", generator=generator)
+        photographs = draw_photographs(space, private, 4 * count + 16, "test", NULL_PHOTOGRAPHS, generator=generator)
         if len(photographs):
             return photographs
     made = _make_all(space, private.inputs, private.inputs, count + 1, generator)

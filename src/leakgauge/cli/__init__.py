@@ -34,11 +34,12 @@ from leakgauge.cli.output import refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+_COMPLETION = "_LEAKGAUGE_COMPLETE"
+"""Set by what `leakgauge --install-completion` puts into a shell's start-up file."""
 
 app = typer.Typer(
     help="Measure what a federated-learning update gives away, and which defence stops it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(audit.audit)
@@ -58,6 +59,7 @@ app.command()(vet.vet)
 app.command()(bound.bound)
 app.command()(audit.report)
 app.command("list")(listing.list_)
+app.command()(listing.show)
 app.command()(reproduce.reproduce)
 app.add_typer(instahide.group, name="instahide")
 
@@ -80,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if sys.stdout is None:  # closed by who called
         refuse("There is no standard output to write an answer to; send it to a file, or to /dev/null.")
+    if _COMPLETION in os.environ:  # a shell asks, which click answers itself
+        app(prog_name="leakgauge")
     try:
         _run(words)
     except LeakGaugeError as error:

@@ -21,6 +21,7 @@ from leakgauge.cli.options import (
     NullsOption,
     OutOption,
     RayOption,
+    RedactOption,
     SecondsOption,
     SeedOption,
     TrustOption,
@@ -61,6 +62,7 @@ def audit(
     fail_above: LimitOption = None,
     allow_inconclusive: AllowOption = False,
     trust: TrustOption = False,
+    redact: RedactOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Audit one client: attack its update undefended and defended, and report what came back.
@@ -87,7 +89,7 @@ def audit(
     check_reachable(out)
     console = stderr()
     with training_progress(console) as train_step:
-        prepared = prepare(plan, train_step)
+        prepared = prepare(plan, train_step).with_report(redact=redact)
     check_limits(limits, prepared)
     with case_progress(console, prepared.cases) as watch:
         result = execute(prepared, out, watch, executor=executor_for(jobs, ray))
@@ -99,13 +101,16 @@ def report(
     fail_above: LimitOption = None,
     allow_inconclusive: AllowOption = False,
     weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    redact: RedactOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Write the report of an earlier audit again, from its stored results."""
     from leakgauge.audit.execute import load_result
     from leakgauge.catalogue import standard_metrics
+    from leakgauge.report.progress import training_progress
 
     limits = limits_of(fail_above)
-    result = load_result(folder, standard_metrics(weights))
-    result.write_report(folder)
+    with training_progress(stderr(), "the page"):
+        result = load_result(folder, standard_metrics(weights))
+        result.write_report(folder, redact=redact)
     finish(result, folder, Gate(limits, allow_inconclusive), as_json, "report")

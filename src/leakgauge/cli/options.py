@@ -52,6 +52,12 @@ ReadOption = Annotated[
     typer.Option("--read", help="Repeatable: how the file is to be read: reversed, swapped, after, without-labels."),
 ]
 SizeOption = Annotated[int | None, typer.Option("--batch-size", help="Examples per update, where a file does not say.")]
+RedactOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--redact/--no-redact", help="Keep private data and what came back out of the report; for recorded rounds so."
+    ),
+]
 JobsOption = Annotated[
     int | None,
     typer.Option("--jobs", min=1, help="Attacks on a small model that run at once; else one per core when it pays."),

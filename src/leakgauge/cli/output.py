@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from leakgauge.cli.exit_codes import ExitCode
 from leakgauge.version import VERSION
@@ -98,13 +98,10 @@ def print_rows(rows: list[dict[str, Any]], command: str, as_json: bool, seed: in
     if as_json:
         print_json(command, seed, rows)
         return
-    console = Console()
-    table = Table(box=None, header_style="bold")
-    for column in rows[0] if rows else ():
-        table.add_column(column, overflow="fold", no_wrap=column == "name")  # a name is there to be copied
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    console.print(table)
+    from leakgauge.report.grids import FittedTable
+
+    headings = list(rows[0]) if rows else []
+    Console().print(FittedTable(headings, [[Text(str(value)) for value in row.values()] for row in rows]))
 
 
 def print_json(command: str, seed: int | None, rows: list[dict[str, Any]], **more: Any) -> None:

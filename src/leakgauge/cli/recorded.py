@@ -23,6 +23,7 @@ from leakgauge.cli.options import (
     OutOption,
     OwnModelOption,
     ReadOption,
+    RedactOption,
     SecondsOption,
     SeedOption,
     SizeOption,
@@ -71,6 +72,7 @@ def invert(
         bool, typer.Option(help="Try other readings of a round that its declaration does not explain.")
     ] = True,
     trust: TrustOption = False,
+    redact: RedactOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Attack a recorded update that nobody simulated here; write what came back and a report."""
@@ -82,7 +84,7 @@ def invert(
 
     limits = limits_of(fail_above)
     plan = _plan(options, [file], [attack] if attack else None, [] if truth is None else [truth])
-    result = _attack(plan, out, limits)
+    result = _attack(plan, out, limits, redact)
     for row in result.rows:
         for record in row.records:
             if isinstance(record.space, TableSpace):
@@ -138,15 +140,16 @@ def _plan(
     return RecordedPlan(**options_for(RecordedPlan, options | several))
 
 
-def _attack(plan: RecordedPlan, out: Path | None, limits: dict[str, float]) -> AuditResult:
+def _attack(plan: RecordedPlan, out: Path | None, limits: dict[str, float], redact: bool | None = None) -> AuditResult:
     from leakgauge.audit.execute import execute
     from leakgauge.audit.recorded import prepare_recorded
     from leakgauge.audit.store import check_reachable
-    from leakgauge.report.progress import case_progress
+    from leakgauge.report.progress import case_progress, training_progress
 
     if out is not None:
         check_reachable(out)
-    prepared = prepare_recorded(plan)
+    with training_progress(stderr(), "round and model"):
+        prepared = prepare_recorded(plan).with_report(redact=redact)
     check_limits(limits, prepared)
     with case_progress(stderr(), prepared.cases) as watch:
         return execute(prepared, out, watch)

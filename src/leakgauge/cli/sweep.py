@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console, Group
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from leakgauge.cli.exit_codes import ExitCode
@@ -225,12 +223,12 @@ def _typed(values: Sequence[Any]) -> Any:
 
 def _table(rows: Sequence[dict[str, Any]]) -> Group:
     """The axes and what matters most, and below it why there is no more; the other formats have everything."""
+    from leakgauge.report.grids import FittedTable
+
     names = _columns(rows)
     axes = names[: names.index("defence")] if "defence" in names else []
-    grid = Table(box=None, header_style="bold")
     shown = [*axes, *(name for name in _SHOWN if name in names)]
-    for name in shown:
-        grid.add_column(name, overflow="fold")
+    cells: list[list[Text]] = []
     without: dict[str, list[str]] = {}
     for row in rows:
         if row.get("outcome") in ("refused", "pending", "failed"):
@@ -238,19 +236,21 @@ def _table(rows: Sequence[dict[str, Any]]) -> Group:
             place = ", ".join(f"{axis}={row[axis]}" for axis in named)
             without.setdefault(f"{row['outcome']}: {row['reason']}", []).append(place)
         else:
-            grid.add_row(*(_cell(row, name) for name in shown))
-    return Group(grid, *(Text(f"{reason} ({_some(places)})") for reason, places in without.items()))
+            cells.append([Text(_cell(row, name)) for name in shown])
+    return Group(
+        FittedTable(shown, cells), *(Text(f"{reason} ({_some(places)})") for reason, places in without.items())
+    )
 
 
 def _cell(row: dict[str, Any], name: str) -> str:
     value = row.get(name)
     if f"{name}_count" not in row:
-        return "" if value is None else escape(str(value))
+        return "" if value is None else str(value)
     if value is None:
         return "not measured"
     low, high, null = (row.get(f"{name}_{part}") for part in ("low", "high", "null"))
     interval = "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
-    return escape(f"{value:.3g}{interval}" + ("" if null is None else f", null {null:.3g}"))
+    return f"{value:.3g}{interval}" + ("" if null is None else f", null {null:.3g}")
 
 
 def compare(

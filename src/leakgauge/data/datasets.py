@@ -19,7 +19,8 @@ class Dataset:
     """Inputs with class numbers: ``train`` is what the model may have seen, ``test`` what audits draw from.
 
     ``highlights`` are indices into ``test`` of the examples worth showing first. ``train`` may be empty. Without a
-    ``space``, the inputs are images of the size that they have.
+    ``space``, the inputs are images of the size that they have. ``strangers`` are of the same kind and of no class:
+    nobody trains on them, they only stand in crowds; their labels are -1.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Dataset:
     class_names: tuple[str, ...]
     highlights: tuple[int, ...] = ()
     space: InputSpace = None  # type: ignore[assignment]
+    strangers: Batch | None = None
 
     def __post_init__(self) -> None:
         if self.train.inputs.shape[1:] != self.test.inputs.shape[1:]:
@@ -104,6 +106,15 @@ def share_pixels(left: Tensor, right: Tensor) -> Tensor:
     begins_before = (one[..., 1:3] < other[..., 3:5]).all(dim=-1)
     ends_after = (one[..., 3:5] > other[..., 1:3]).all(dim=-1)
     return (one[..., 0] == other[..., 0]) & begins_before & ends_after
+
+
+def share_picture(left: Tensor, right: Tensor) -> Tensor:
+    """Which of the regions ``left`` (rows) are cut from the same picture as which of ``right`` (columns).
+
+    >>> share_picture(torch.tensor([[0, 0, 0, 4, 4]]), torch.tensor([[0, 4, 0, 8, 4], [1, 0, 0, 4, 4]]))
+    tensor([[ True, False]])
+    """
+    return left[:, None, 0] == right[None, :, 0]
 
 
 def split_every_fifth(batch: Batch) -> tuple[Batch, Batch]:

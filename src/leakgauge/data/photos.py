@@ -14,6 +14,7 @@ import skimage.data
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from sklearn.datasets import load_sample_image
 from torch import Tensor
 
 from leakgauge.data.datasets import Dataset
@@ -80,6 +81,11 @@ HIGHLIGHTS = {
 }
 """The photographs in class order, each with the most telling window of its test columns."""
 
+PHOTOGRAPHS = tuple(HIGHLIGHTS)
+
+STRANGERS = ("camera", "china", "flower")
+"""Further photographs, of no class: crowds are cut from them, so that none needs crops of the private one."""
+
 SIZES = range(8, 257)
 
 FRACTIONS_OF_SHORTER_EDGE = (5, 4, 3, 2)
@@ -118,8 +124,10 @@ class Photos:
     ====================  =============================  ===============================
 
     Test crops lie in the columns from 25 % to 60 % of the width, train crops left and right of them, so no pixel is in
-    both splits. Nearly uniform crops and plain gradients, such as the evening sky, are left out: they carry nothing to
-    leak. Which windows are cut does not depend on ``size``.
+    both splits. Strangers are crops of three further photographs: a photographer (CC0, by Lav Varshney, comes
+    with scikit-image), a temple and a flower (CC BY 2.0, by danielbuechele and by vultilion, come with scikit-learn). Nearly
+    uniform crops and plain gradients, such as the evening sky, are left out: they carry nothing to leak. Which windows
+    are cut does not depend on ``size``.
     """
 
     size: int = 32
@@ -152,11 +160,18 @@ def reference_images(shape: Shape, count: int, *, generator: torch.Generator, sp
     return reference_batch(shape, count, generator=generator, split=split).inputs
 
 
-def reference_batch(shape: Shape, count: int, *, generator: torch.Generator, split: Split | None = None) -> Batch:
-    """`reference_images` with the numbers of their photographs as labels, and where they were cut."""
+def reference_batch(
+    shape: Shape,
+    count: int,
+    *,
+    generator: torch.Generator,
+    split: Split | None = None,
+    names: Sequence[str] = PHOTOGRAPHS,
+) -> Batch:
+    """`reference_images`, of the photographs of these ``names``, whose numbers are the labels, and where they lie."""
     channels, height, width = shape
     kept = CropWindows._fields if split is None else (split,)
-    crops = [(name, window) for name in HIGHLIGHTS for part in kept for window in getattr(crop_windows(name), part)]
+    crops = [(name, window) for name in names for part in kept for window in getattr(crop_windows(name), part)]
     if not 0 <= count <= len(crops):
         raise InvalidCase(
             f"Cannot give {count} reference images, as the embedded photographs have {len(crops)}; "
@@ -170,9 +185,9 @@ def reference_batch(shape: Shape, count: int, *, generator: torch.Generator, spl
     return Batch(from_bytes(images), regions[:, 0].clone(), regions=regions)
 
 
-def count_references(split: Split) -> int:
-    """How many crops a split of the photographs has."""
-    return sum(len(getattr(crop_windows(name), split)) for name in HIGHLIGHTS)
+def count_references(split: Split, names: Sequence[str] = PHOTOGRAPHS) -> int:
+    """How many crops a split of these photographs has."""
+    return sum(len(getattr(crop_windows(name), split)) for name in names)
 
 
 @lru_cache
@@ -187,6 +202,8 @@ def crop_windows(name: str) -> CropWindows:
         return [window for window in grid if _has_content(luma, window)]
 
     columns = split_columns(photograph.width)
+    if name in STRANGERS:
+        return CropWindows((), thin(with_content([range(photograph.width)]), MAX_TEST_CROPS + MAX_TRAIN_CROPS))
     return CropWindows(
         test=(HIGHLIGHTS[name], *thin(with_content(columns.test), MAX_TEST_CROPS - 1)),
         train=thin(with_content(columns.train), MAX_TRAIN_CROPS),
@@ -203,7 +220,8 @@ def _dataset(size: int, greyscale: bool) -> Dataset:
             _cut(name, window, height=size, width=size, greyscale=greyscale) for name in split for window in split[name]
         ]
         regions = torch.tensor([_region(name, window) for name in split for window in split[name]])
-        return Batch(from_bytes(np.stack(images)), regions[:, 0].clone(), regions=regions)
+        labels = regions[:, 0].where(regions[:, 0] < len(HIGHLIGHTS), torch.tensor(-1))
+        return Batch(from_bytes(np.stack(images)), labels, regions=regions)
 
     return Dataset(
         name="photos",
@@ -211,6 +229,7 @@ def _dataset(size: int, greyscale: bool) -> Dataset:
         test=batch({name: crops[name].test for name in crops}),
         class_names=tuple(crops),
         highlights=tuple(accumulate([0, *(len(crops[name].test) for name in crops)]))[:-1],
+        strangers=batch({name: crop_windows(name).train for name in STRANGERS}),
     )
 
 
@@ -222,7 +241,7 @@ def _cut(name: str, window: Window, *, height: int, width: int, greyscale: bool)
 def _region(name: str, window: Window) -> tuple[int, int, int, int, int]:
     """The number of the photograph, which is its class, and the ends of the window."""
     top, left, side = window
-    return list(HIGHLIGHTS).index(name), top, left, top + side, left + side
+    return (*HIGHLIGHTS, *STRANGERS).index(name), top, left, top + side, left + side
 
 
 def _crop(photograph: Image.Image, window: Window) -> Image.Image:
@@ -240,4 +259,6 @@ def _has_content(luma: Image.Image, window: Window) -> bool:
 
 @lru_cache
 def _photograph(name: str) -> Image.Image:
-    return Image.fromarray(getattr(skimage.data, name)())
+    if name in ("china", "flower"):
+        return Image.fromarray(load_sample_image(f"{name}.jpg"))
+    return Image.fromarray(getattr(skimage.data, name)()).convert("RGB")

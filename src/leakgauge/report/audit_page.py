@@ -19,6 +19,8 @@ from leakgauge.catalogue import METRICS, describe_metric
 from leakgauge.files import writable_folder, write_text
 from leakgauge.metrics import Kind, Metric, PublicFound
 from leakgauge.protocol.facts import Fact
+from leakgauge.report.bound_curve import bound_curve
+from leakgauge.report.brief import in_brief
 from leakgauge.report.charts import Axes, figures
 from leakgauge.report.headline import headline
 from leakgauge.report.judgements import (
@@ -32,13 +34,16 @@ from leakgauge.report.judgements import (
     strength,
 )
 from leakgauge.report.page import FIRST_COLUMNS, Entry, describe_environment, render_page
-from leakgauge.report.pictures import aspect_ratio, gallery
-from leakgauge.report.rows import row_tables
+from leakgauge.report.pictures import Gallery, Line, aspect_ratio, gallery
+from leakgauge.report.redaction import is_redacted
+from leakgauge.report.rows import RowLine, RowTable, row_tables
 from leakgauge.report.words import (
     NOT_MEASURED,
+    assumptions,
     capitalise,
     has_run,
     humanise,
+    join,
     labels_only,
     list_unrun,
     noun,
@@ -72,32 +77,57 @@ _SETUP = {
 }
 
 
-def render_audit(result: AuditResult) -> str:
-    """The page as text; the same result gives the same text."""
+_NO_TABLE = RowTable("", (), ())
+
+
+class Redaction(NamedTuple):
+    """Whether the file as a whole holds nothing private, and what to say of it."""
+
+    whole: bool
+    words: str
+
+
+_REDACTED = Redaction(
+    True,
+    "This file holds no private input and nothing that came back, only blocks of pixels and dots for words, so that it "
+    "can be handed on.",
+)
+_CLEAR = Redaction(False, "on this screen")
+
+
+def render_audit(result: AuditResult, *, redact: bool | None = None) -> str:
+    """The page as text; the same result gives the same text. ``redact`` None is for recorded rounds alone."""
     rows = tuple(filter(has_run, result.rows))
-    sentences = headline(result)
-    tables = row_tables(result)
-    lines = [] if tables else gallery(result)
-    metrics = _metrics(rows)
+    sentences = (*filter(None, [in_brief(result)]), *headline(result))
+    redaction = _REDACTED if is_redacted(result, redact) else _CLEAR
+    tables = row_tables(result, redacted=redaction.whole)
+    pictures = Gallery([], 0, []) if tables else gallery(result, redacted=redaction.whole)
+    metrics, unmeasured = _metrics(rows)
     return render_page(
         "audit.html",
         claim=sentences[0],
         sentences=sentences[1:],
+        redaction=redaction,
         tone=_tone(result),
         banner=_interruption(result),
         context=_context(result),
-        lines=lines,
+        lines=pictures.lines,
+        remarks=pictures.remarks,
         tables=tables,
+        titles=_ranked(pictures.lines or next(iter(tables), _NO_TABLE).lines),
+        items=pictures.images or len(tables),
         noun=noun(result.rows),
-        columns=max((len(line.tiles) for line in lines), default=0),
+        columns=pictures.images,
         first=FIRST_COLUMNS,
         ratio=aspect_ratio(result),
         truth_known=any(record.pictures.originals is not None for record in result.records),
         labels=figures(result),
         metrics=metrics,
-        rows=[(humanise(row.defence), row, [_cell(row, metric) for metric in metrics]) for row in rows],
+        unmeasured=unmeasured,
+        rows=[(humanise(row.defence), row, [_cell(row, metric) for metric in metrics], _knew(row)) for row in rows],
         standing=standing,
         verdicts=_verdicts(result),
+        curve=bound_curve(result),
         crowd=describe_crowd(result),
         left_out=list_unrun(result),
         ledgers=_ledgers(result.rows),
@@ -117,14 +147,28 @@ def render_audit(result: AuditResult) -> str:
     )
 
 
-def write_report(result: AuditResult, folder: Path) -> Path:
+def write_report(result: AuditResult, folder: Path, *, redact: bool | None = None) -> Path:
     """``index.html``, and beside it ``plan.json`` if the run came from a plan."""
     writable_folder(folder)
     if _from_plan(result):
         write_text(folder / "plan.json", json.dumps(plan_of(dict(result.description)), indent=2) + "\n")
     page = folder / "index.html"
-    write_text(page, render_audit(result))
+    write_text(page, render_audit(result, redact=redact))
     return page
+
+
+def _ranked(lines: Sequence[Line | RowLine]) -> list[tuple[int, str]]:
+    """The lines by which the private inputs can be sorted, with their places."""
+
+    def ranked(line: Line | RowLine) -> bool:
+        parts = line.tiles if isinstance(line, Line) else (line,)
+        return any(part.rank is not None for part in parts)
+
+    return [(place, line.title) for place, line in enumerate(lines) if ranked(line)]
+
+
+def _knew(row: Finding) -> str:
+    return assumptions(row.assumptions) if row.assumptions else ""
 
 
 def _from_plan(result: AuditResult) -> bool:
@@ -159,6 +203,7 @@ class VerdictLine(NamedTuple):
     leaked: str
     said: tuple[str, ...]
     bound: str
+    knew: str
 
 
 def _verdicts(result: AuditResult) -> list[VerdictLine]:
@@ -172,6 +217,7 @@ def _verdicts(result: AuditResult) -> list[VerdictLine]:
             show_leaked(row),
             tuple(filter(None, (_said(row), describe_control([row]), describe_power([row])))),
             "" if row.bound is None else row.bound.words,
+            _knew(row),
         )
         for row in judged
     ]
@@ -199,21 +245,26 @@ def _context(result: AuditResult) -> list[str]:
     ]
 
 
-def _metrics(rows: Sequence[Finding]) -> list[Metric]:
-    """Those that were scored, in the order of the catalogue, as far as they have something to say."""
+def _metrics(rows: Sequence[Finding]) -> tuple[list[Metric], str]:
+    """Those that have a number, in the order of the catalogue, and in words which others were asked for."""
     found = [describe_metric(name) for name in METRICS if any(name in row.measurements for row in rows)]
     if rows and all(map(labels_only, rows)):
         found = [metric for metric in found if metric.serves is Kind.LABELS]
+    measured = [metric for metric in found if any(row.measured(metric.name) for row in rows)]
+    given = any(row.labels_given for row in rows)
+    missing = [metric.title for metric in found if metric not in measured if not (_of_labels(metric) and given)]
+    said = [f"{capitalise(NOT_MEASURED)}: {join(missing)}."] if missing else []
+    if given and any(map(_of_labels, found)) and not any(map(_of_labels, measured)):
+        said.append("Labels were given to the attacker, so that nothing was restored of them.")
+    return measured, " ".join(said)
 
-    def empty(metric: Metric) -> bool:
-        beside_recall = metric.serves is Kind.LABELS and metric.per_batch
-        return beside_recall and not any(row.measured(metric.name) for row in rows)
 
-    return [metric for metric in found if not empty(metric)]
+def _of_labels(metric: Metric) -> bool:
+    return metric.serves is Kind.LABELS
 
 
 def _cell(row: Finding, metric: Metric) -> Entry:
-    if metric.serves is Kind.LABELS and row.labels_given:
+    if _of_labels(metric) and row.labels_given:
         return Entry("given to the attacker")
     if (measurement := row.measured(metric.name)) is None:
         return Entry(NOT_MEASURED)

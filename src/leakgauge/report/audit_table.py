@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -56,17 +56,37 @@ _MOST_LINES = 3
 """A name that would need more is shortened, and told in full below the table."""
 
 
+@dataclass(frozen=True)
+class AuditTable:
+    """Each number above its null, and each attack's verdict below its name; nothing is cut.
+
+    Where a console is too narrow for numbers side by side, they follow one another.
+    """
+
+    result: AuditResult
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        rows, width = list(filter(has_run, self.result.rows)), min(WIDTH, options.max_width)
+        columns = [_Column.of(heading, cell, rows) for heading, cell in _columns(rows)]
+        room = width - _INDENT - sum(_GAP + one.width for one in columns)
+        names = _Names.of([row.attack for row in rows], room, width)
+        narrow = room < -_INDENT
+        if rows and not narrow:
+            yield _heading(columns, names)
+        for defence in dict.fromkeys(row.defence for row in rows):
+            yield Text(f"\n{humanise(defence)}", "bold")
+            for row in rows:
+                if row.defence == defence:
+                    yield _in_a_row(row, columns) if narrow else _line(row, columns, names)
+        missing = _not_measured(rows, space_of(self.result.rows))
+        below = [*missing, *filter(None, [describe_crowd(self.result)]), *names.legend(), *list_unrun(self.result)]
+        if below:
+            yield Text("\n" + "\n".join(below), "dim")
+
+
 def audit_table(result: AuditResult) -> RenderableType:
-    """Each number above its null, and each attack's verdict below its name; nothing is cut."""
-    rows = list(filter(has_run, result.rows))
-    columns = [_Column.of(heading, cell, rows) for heading, cell in _columns(rows, space_of(result.rows))]
-    names = _Names.of([row.attack for row in rows], WIDTH - _INDENT - sum(_GAP + one.width for one in columns))
-    parts: list[RenderableType] = [_heading(columns, names)] if rows else []
-    for defence in dict.fromkeys(row.defence for row in rows):
-        parts.append(Text(f"\n{humanise(defence)}", "bold"))
-        parts += [_line(row, columns, names) for row in rows if row.defence == defence]
-    below = [*filter(None, [describe_crowd(result)]), *names.legend(), *list_unrun(result)]
-    return Group(*parts, *([Text("\n" + "\n".join(below), "dim")] if below else []))
+    """The rows of an audit, for any console."""
+    return AuditTable(result)
 
 
 def not_measured() -> Text:
@@ -98,9 +118,9 @@ class _Names:
     shown: dict[str, str]
 
     @classmethod
-    def of(cls, attacks: Sequence[str], room: int) -> _Names:
+    def of(cls, attacks: Sequence[str], room: int, width: int = WIDTH) -> _Names:
         beside = room >= _NARROWEST
-        room = room if beside else WIDTH - _INDENT
+        room = room if beside else width - _INDENT
         shown = {name: fold(name, room) for name in attacks}
         long = [name for name in shown if shown[name].count("\n") >= _MOST_LINES]
         for number, name in enumerate(long, start=1):
@@ -157,23 +177,39 @@ def _indented(*parts: RenderableType) -> RenderableType:
     return Padding(Group(*parts), (0, 0, 0, _INDENT), expand=False)
 
 
-def _columns(rows: Sequence[Finding], space: InputSpace) -> Iterator[tuple[str, Callable[[Finding], Text]]]:
-    of_labels = any(map(label_recall, rows))
-    if not (of_labels and all(map(labels_only, rows))):
+def _in_a_row(row: Finding, columns: Sequence[_Column]) -> RenderableType:
+    """The attack, its verdict, and its numbers one after another."""
+    words, verdict = standing(row)
+    cells = (f"{column.heading} {column.cell(row).plain}".replace("\n", " ") for column in columns)
+    return _indented(Text.assemble(f"{row.attack}: ", (words, COLOURS[verdict]), "; ", "; ".join(cells)))
+
+
+def _columns(rows: Sequence[Finding]) -> Iterator[tuple[str, Callable[[Finding], Text]]]:
+    """Those in which any row has something to say."""
+    if any(row.judgement.p for row in rows):
         yield "leaked", _leaked
-        for metric in _metrics(rows, space):
+    for metric in _standard():
+        if any(row.measured(metric.name) for row in rows):
             yield metric.heading, partial(_score, metric)
-    if of_labels:
+    if any(map(label_recall, rows)):
         yield LabelRecall.heading, _labels
     yield "time", _seconds
 
 
-def _metrics(rows: Sequence[Finding], space: InputSpace) -> list[Metric]:
-    """The metrics of inputs that were scored, or else those that could be."""
+def _standard() -> list[Metric]:
+    """The metrics of inputs that a narrow table has room for."""
     described = [describe_metric(name) for name, metric in METRICS.items() if metric.standard and metric.heading]
-    of_inputs = [metric for metric in described if metric.serves is not Kind.LABELS]
-    found = [metric for metric in of_inputs if any(row.measured(metric.name) for row in rows)]
-    return found or [metric for metric in of_inputs if metric.serves.fits(space) and not metric.lacks]
+    return [metric for metric in described if metric.serves is not Kind.LABELS]
+
+
+def _not_measured(rows: Sequence[Finding], space: InputSpace) -> list[str]:
+    """What has no column, because no row has a number of it."""
+    if not rows or all(map(labels_only, rows)):
+        return []
+    could = [metric for metric in _standard() if metric.serves.fits(space) and not metric.lacks]
+    missing = [] if any(row.judgement.p for row in rows) else ["what leaked"]
+    missing += [metric.title for metric in could if not any(row.measured(metric.name) for row in rows)]
+    return [f"Not measured: {', '.join(missing)}."] if missing else []
 
 
 def _leaked(row: Finding) -> Text:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from leakgauge.bounds import GaussianGuarantee
+from leakgauge.audit.result import AuditResult
+from leakgauge.bounds import Bound, GaussianGuarantee
 from leakgauge.defences import DELTA
 from leakgauge.gaussian_mechanism import gaussian_epsilon
-from leakgauge.metrics import Identification
+from leakgauge.metrics import Identification, Summary
 from leakgauge.report.charts import Mark
 from leakgauge.report.tradeoff_words import describe_condition
-from leakgauge.report.words import humanise, show_hits
+from leakgauge.report.words import humanise, show_hits, standings
 from leakgauge.tradeoff.result import Tradeoff
 
 WIDTH, HEIGHT = 560.0, 240.0
@@ -44,23 +46,27 @@ class BoundCurve:
     height: float = HEIGHT
 
 
-def bound_curve(result: Tradeoff) -> BoundCurve | None:
+class Bounded(NamedTuple):
+    """What was found under a defence, beside what any attacker could find."""
+
+    number: int
+    name: str
+    bound: Bound
+    found: Summary
+
+
+def bound_curve(result: Tradeoff | AuditResult) -> BoundCurve | None:
     """The bound of one round over its epsilon; None where no row has one."""
     marks, games = [], {}
-    for number, row in enumerate(result.rows, start=1):
-        for condition, bound in row.bounds.items():
-            cell = row.cells.get(condition)
-            seen = None if cell is None else cell.measured(Identification.name)
-            if bound.at_most is None or bound.epsilon is None or seen is None:
-                continue
-            games[bound.guesses, bound.crowd] = bound.chance
-            words = (
-                f"{humanise(row.defence)}, {describe_condition(condition)}: found {show_hits(seen.attack)}, at most "
-                f"{100 * bound.at_most:.3g} % at epsilon {bound.epsilon:.3g}"
-            )
-            mean, low, high = seen.attack.mean, seen.attack.low, seen.attack.high
-            top, bottom = (_up(one if math.isfinite(one) else mean) for one in (high, low))
-            marks.append(CurvePoint(number, _across(bound.epsilon), _up(mean), top, bottom, words))
+    for one in _of_audit(result) if isinstance(result, AuditResult) else _of_tradeoff(result):
+        bound, seen = one.bound, one.found
+        if bound.at_most is None or bound.epsilon is None:
+            continue
+        games[bound.guesses, bound.crowd] = bound.chance
+        most = f"{100 * bound.at_most:.3g} % at epsilon {bound.epsilon:.3g}"
+        words = f"{one.name}: found {show_hits(seen)}, at most {most}"
+        top, bottom = (_up(end if math.isfinite(end) else seen.mean) for end in (seen.high, seen.low))
+        marks.append(CurvePoint(one.number, _across(bound.epsilon), _up(seen.mean), top, bottom, words))
     if not marks:
         return None
     lines = tuple(
@@ -69,6 +75,22 @@ def bound_curve(result: Tradeoff) -> BoundCurve | None:
     across = tuple(Mark(_across(value), f"{value:g}") for value in _TICKS)
     up = tuple(Mark(_up(share), f"{100 * share:.0f} %") for share in (0.0, 0.25, 0.5, 0.75, 1.0))
     return BoundCurve(lines, tuple(marks), across, up)
+
+
+def _of_tradeoff(result: Tradeoff) -> Iterator[Bounded]:
+    for number, row in enumerate(result.rows, start=1):
+        for condition, bound in row.bounds.items():
+            cell = row.cells.get(condition)
+            seen = None if cell is None else cell.measured(Identification.name)
+            if seen is not None:
+                yield Bounded(number, f"{humanise(row.defence)}, {describe_condition(condition)}", bound, seen.attack)
+
+
+def _of_audit(result: AuditResult) -> Iterator[Bounded]:
+    for number, row in enumerate(standings(result), start=1):
+        seen = row.measured(Identification.name)
+        if seen is not None and row.bound is not None:
+            yield Bounded(number, humanise(row.defence), row.bound, seen.attack)
 
 
 def _line(chance: float) -> str:

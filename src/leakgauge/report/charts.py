@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,12 +14,15 @@ from leakgauge.audit.record import Record
 from leakgauge.audit.result import AuditResult, Measurement
 from leakgauge.catalogue import label_metrics
 from leakgauge.metrics import Metric
-from leakgauge.report.words import NOT_MEASURED, humanise
+from leakgauge.report.words import NOT_MEASURED, assumptions, humanise
 
 MOST_CLASSES = 40
 """More than these are not drawn or printed."""
 
 _LONGEST_NAME = 12
+_NARROW = 330
+"""Pixels of a phone beside its margins."""
+
 _MOST_POINTS = 160
 
 
@@ -40,10 +43,18 @@ class Chart:
     left_out: str
     height: int = 96
     gap: int = 5
+    tallest: int = 0
 
     @property
     def highest(self) -> int:
-        return max((max(bar.true or 0, bar.restored) for bar in self.bars), default=0) or 1
+        return max(self.tallest, *(max(bar.true or 0, bar.restored) for bar in self.bars)) or 1
+
+    @property
+    def parts(self) -> list[Chart]:
+        """The same on one scale in pieces that a phone has room for."""
+        most = max(1, (_NARROW - self.left) // self.slot)
+        pieces = [self.bars[start : start + most] for start in range(0, len(self.bars), most)]
+        return [replace(self, bars=piece, tallest=self.highest) for piece in pieces]
 
     @property
     def paired(self) -> bool:
@@ -113,6 +124,7 @@ class Figure(NamedTuple):
     attack: str
     scores: tuple[Score, ...]
     charts: tuple[Chart, ...]
+    knew: str
 
 
 def figures(result: AuditResult) -> list[Figure]:
@@ -128,6 +140,7 @@ def figures(result: AuditResult) -> list[Figure]:
                 for record in row.records
                 if record.restored_counts is not None
             ),
+            assumptions(row.assumptions) if row.assumptions else "",
         )
         for row in result.rows
         if row.restored_labels

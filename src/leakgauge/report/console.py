@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from leakgauge.audit.record import Record
@@ -16,6 +14,7 @@ from leakgauge.catalogue import label_metrics
 from leakgauge.metrics import Metric
 from leakgauge.report.audit_table import audit_table
 from leakgauge.report.charts import MOST_CLASSES, choose_classes, label_share, round_name
+from leakgauge.report.grids import FittedTable
 from leakgauge.report.rows import RowLine, RowTable, row_tables
 from leakgauge.report.words import (
     assumptions,
@@ -36,14 +35,12 @@ def _listing(found: RowTable) -> RenderableType:
     shown = [*lines[:2], *(line for line in lines[2:] if line.verdict is None)]
     if not found.columns:
         return Group(*(_text(line) for line in shown))
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    grid.add_column(found.title, no_wrap=True)
-    for line in shown:
-        grid.add_column(Text(line.title), justify="right", overflow="fold")
+    rows = []
     for index, name in enumerate(found.columns):
         cells = (line.cells[index] for line in shown)
-        grid.add_row(Text(name), *(Text(cell.text, "bold red" if cell.right else "") for cell in cells))
-    return grid
+        rows.append([Text(name), *(Text(cell.text, "bold red" if cell.right else "") for cell in cells)])
+    titles = [line.title for line in shown]
+    return FittedTable((found.title, *titles), rows, frozenset(titles), in_parts=True)
 
 
 def _text(line: RowLine) -> Text:
@@ -79,29 +76,24 @@ def _counts(truth: tuple[int, ...] | None, restored: dict[str, tuple[int, ...]])
     occurring = {one for column in columns.values() for one, count in enumerate(column) if count}
     chosen = [one for one in choose_classes(truth, list(restored.values())) if one in occurring]
     shown = sorted(chosen[:MOST_CLASSES])
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, show_footer=True)
-    grid.add_column("class", "all", justify="right")
-    for name, column in columns.items():
-        grid.add_column(name, str(sum(column)), justify="right")
-    for one in shown:
-        grid.add_row(str(one), *(str(column[one]) for column in columns.values()))
-    yield grid
+    rows = [[str(one), *(str(column[one]) for column in columns.values())] for one in shown]
+    rows.append(["all", *(str(sum(column)) for column in columns.values())])
+    cells = [[Text(value, "bold" if row[0] == "all" else "") for value in row] for row in rows]
+    yield FittedTable(("class", *columns), cells, frozenset(("class", *columns)), in_parts=True)
     if len(shown) < len(chosen):
         yield Text(f"{len(chosen) - len(shown)} further classes are left out; --json has them.", "dim")
     elif len(chosen) < classes:
         yield Text(f"The other {classes - len(chosen)} of {classes} classes do not occur.", "dim")
 
 
-def _scores(found: Sequence[tuple[Finding, Record]]) -> Table:
-    grid = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    grid.add_column("method")
+def _scores(found: Sequence[tuple[Finding, Record]]) -> FittedTable:
     metrics = label_metrics().values()
-    for metric in metrics:
-        grid.add_column(metric.title.replace(" (", "\n("), justify="right")
+    rows = []
     for row, record in found:
         null = next((one for one in row.nulls if one.round == record.round), None)
-        grid.add_row(row.attack, *(_round_score(metric, record, null) for metric in metrics))
-    return grid
+        rows.append([Text(row.attack), *(_round_score(metric, record, null) for metric in metrics)])
+    titles = [metric.title for metric in metrics]
+    return FittedTable(("method", *titles), rows, frozenset(titles), in_parts=True)
 
 
 def _round_score(metric: Metric, record: Record, null: Record | None) -> Text:

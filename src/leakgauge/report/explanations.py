@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from shlex import quote
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from leakgauge.audit.explain import RoundCheck, RoundExplanation
 from leakgauge.audit.reading_trials import ReadingTrial
+from leakgauge.report.grids import FittedTable
 from leakgauge.report.words import NOT_MEASURED
 
 _SHOWN = 12
@@ -57,17 +56,15 @@ def explanation_sentences(found: RoundExplanation) -> list[str]:
     return [first, *rest]
 
 
-def explanation_table(found: RoundExplanation) -> Table:
+def explanation_table(found: RoundExplanation) -> FittedTable:
     """The readings that were tried, the best first."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    table.add_column("reading", overflow="fold")
-    for title in ("left over", "but for length", "simulated"):
-        table.add_column(title, justify="right")
+    numbers = ("left over", "but for length", "simulated")
+    rows = []
     for trial in (found.declared, *found.others[:_SHOWN]):
         control = NOT_MEASURED if trial.control is None else share(trial.control.residual)
         cells = (trial.reading.words, share(trial.fit.residual), share(trial.fit.misfit), control)
-        table.add_row(*(Text(cell, "bold green" if trial.explains else "") for cell in cells))
-    return table
+        rows.append([Text(cell, "bold green" if trial.explains else "") for cell in cells])
+    return FittedTable(("reading", *numbers), rows, frozenset(numbers))
 
 
 def share(value: float) -> str:

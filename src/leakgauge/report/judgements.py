@@ -22,7 +22,7 @@ _LEAST = 1e-24
 _EXACT = 60.0
 """The PSNR from which on a copy is called exact: no pixel is off by what an eye or eight bits could tell."""
 
-_VACUOUS = 0.995
+VACUOUS = 0.995
 """A bound above this says nothing, and is left to the table."""
 
 
@@ -247,7 +247,7 @@ def describe_bounds(result: AuditResult) -> list[str]:
     sentences = []
     for row in rows:
         bound = row.bound
-        if bound is None or bound.at_most is None or bound.at_most >= _VACUOUS:
+        if bound is None or bound.at_most is None or bound.at_most >= VACUOUS:
             continue
         whose = "" if row.defence == RECORDED else f"with {called[row.defence]} "
         tries = "" if bound.guesses == 1 else f" in {bound.guesses} guesses"

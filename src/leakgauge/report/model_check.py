@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from leakgauge.attacks.budget import BUDGETS
+from leakgauge.report.grids import FittedTable
 from leakgauge.report.progress import time_left
 from leakgauge.risk import ModelCheck
 from leakgauge.risk.texts import TextRisk
@@ -110,11 +111,10 @@ def _applying(parts: tuple[Applicability, ...]) -> Iterator[RenderableType]:
     yield Padding(table, _INDENT)
 
 
-def _table(**options: Any) -> Table:
-    table = Table(box=None, show_header=bool(options), padding=(0, 2, 0, 0), pad_edge=False, **options)
-    if not options:
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold")
+def _table() -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     return table
 
 
@@ -122,22 +122,21 @@ def _layers(found: ModelCheck) -> Iterator[RenderableType]:
     if found.unread is not None:
         yield Padding(escape(f"Not told: {found.unread}"), _INDENT)
         return
-    table = _table(header_style="dim")
-    table.add_column("layer", overflow="fold")
-    for title in ("positions x batch", "below", "up to batch", "gives away"):
-        table.add_column(title, justify="left" if title == "gives away" else "right")
     some = [layer for layer in found.layers if layer.largest_batch]
+    rows = []
     for layer in some:
         now = layer.spans(found.batch_size)
-        table.add_row(
-            escape(layer.name),
+        cells = (
+            layer.name,
             f"{layer.positions} x {found.batch_size}",
             str(min(layer.outputs, layer.inputs)),
             str(layer.largest_batch),
             ("whole examples" if layer.whole else "a part") if now else "nothing",
         )
+        rows.append([Text(cell) for cell in cells])
+    numbers = ("positions x batch", "below", "up to batch")
     if some:
-        yield Padding(table, _INDENT)
+        yield Padding(FittedTable(("layer", *numbers, "gives away"), rows, frozenset(numbers)), _INDENT)
     rest = len(found.layers) - len(some)
     if rest:
         others = "other " if some else ""

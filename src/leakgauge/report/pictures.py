@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,7 +18,8 @@ from leakgauge.audit.verdict import Verdict
 from leakgauge.metrics import PSNR
 from leakgauge.report.images import to_picture
 from leakgauge.report.judgements import is_exact, show_leaked, show_p
-from leakgauge.report.words import NOT_MEASURED, humanise, of_encodings, unrelated
+from leakgauge.report.redaction import pixelate
+from leakgauge.report.words import NOT_MEASURED, assumptions, humanise, of_encodings, unrelated
 
 # A tile is at most this wide: more pixels would not be seen, but paid for in every line of the page.
 _LARGEST_SIDE = 128
@@ -26,8 +27,44 @@ _LARGEST_SIDE = 128
 _MOST_ENCODINGS = 64
 """So many are in the page; all are in the file beside it."""
 
+MOST_PICTURES = 200
+"""So many private images are in the page, those that leaked before others; all are in the folder beside it."""
 
-def data_uri(image: Tensor) -> str | None:
+_MOST_CHARACTERS = 3_500_000
+"""Of all pictures of a page together, so that it can be sent by mail."""
+
+_SAMPLE = 24
+
+
+class Coding(NamedTuple):
+    """How pictures are put into the page: as they are, or smaller and as JPEG where they are many."""
+
+    side: int = _LARGEST_SIDE
+    exact: bool = True
+
+    @classmethod
+    def for_all(cls, images: Sequence[Tensor]) -> Coding:
+        """The best by which all of them fit, judged by a few."""
+        few = images[:: max(1, len(images) // _SAMPLE)]
+        codings = [cls(), *(cls(side, exact=False) for side in (128, 96, 64, 48, 32, 16))]
+        for coding in codings:
+            sizes = [len(data_uri(image, coding) or "") for image in few]
+            if sum(sizes) * len(images) <= _MOST_CHARACTERS * max(len(few), 1):
+                return coding
+        return codings[-1]
+
+    @property
+    def words(self) -> str:
+        """What a reader should know of it; nothing where pictures are exact."""
+        if self.exact:
+            return ""
+        return f"To keep this page small, pictures are shown with at most {self.side} pixels a side, as JPEG."
+
+
+EXACT = Coding()
+
+
+def data_uri(image: Tensor, coding: Coding = EXACT) -> str | None:
     """The pixels c h w in [0, 1] as a PNG in its native resolution (at most 128 a side); ``None`` if any is not finite.
 
     >>> data_uri(torch.zeros(1, 2, 2)).startswith("data:image/png;base64,")
@@ -38,29 +75,46 @@ def data_uri(image: Tensor) -> str | None:
     if not bool(torch.isfinite(image).all()):
         return None
     picture = to_picture(image)
-    picture.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE), Image.Resampling.BOX)
-    stream = io.BytesIO()
-    picture.save(stream, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
+    picture.thumbnail((coding.side, coding.side), Image.Resampling.BOX)
+    stream, kind = io.BytesIO(), "png" if coding.exact else "jpeg"
+    picture.save(stream, kind.upper(), optimize=True, **({} if coding.exact else {"quality": 80}))
+    return f"data:image/{kind};base64," + base64.b64encode(stream.getvalue()).decode("ascii")
 
 
 class Tile(NamedTuple):
-    """One image of the picture; without ``source`` the words stand in its place. ``sure`` is how surely it leaked."""
+    """One image of the picture, of private image ``item``; where there is none, the words stand in its place.
 
-    source: str | None
+    ``sure`` is how surely it leaked, ``rank`` its place among those of its line, the leakiest first. ``source`` is what
+    the page shows, ``blocks`` the same redacted: of a page that is redacted as a whole, they are one.
+    """
+
+    item: int
     words: str
-    caption: str
+    caption: str = ""
+    picture: Tensor | None = None
     leaked: bool = False
     sure: str = ""
+    rank: int | None = None
+    source: str | None = None
+    blocks: str | None = None
 
 
 class Line(NamedTuple):
-    """One line of the picture: a label and a tile per private image."""
+    """One line of the picture: a label, a tile per private image, and what the attacker knew."""
 
     title: str
     detail: str
     verdict: Verdict | None
     tiles: tuple[Tile, ...]
+    knew: str = ""
+
+
+class Gallery(NamedTuple):
+    """The lines, how many private images there are, and what is to be said of how they are shown."""
+
+    lines: list[Line]
+    images: int
+    remarks: list[str]
 
 
 class Position(NamedTuple):
@@ -70,28 +124,57 @@ class Position(NamedTuple):
     place: int
 
 
-def gallery(result: AuditResult) -> list[Line]:
+Places = Mapping[int, Position]
+"""The private images that are shown, by their numbers from one."""
+
+
+def gallery(result: AuditResult, *, redacted: bool = False) -> Gallery:
     """The private images, then what came back under each defence, then the null: the same image in each column."""
-    places = positions(result)
-    if of_encodings(result):
-        places = places[:_MOST_ENCODINGS]
+    every = positions(result)
+    places = _chosen(result, every, _MOST_ENCODINGS if of_encodings(result) else MOST_PICTURES)
+    lines = [line for line in _lines(result, places) if line.tiles]
+    pictures = [tile.picture for line in lines for tile in line.tiles if tile.picture is not None]
+    coding = Coding.for_all([] if redacted else pictures)
+    remarks = [coding.words] if coding.words else []
+    if len(places) < len(every):
+        remarks.append(f"Shown are {len(places)} of {len(every)} images, those that leaked before others.")
+    coded = [line._replace(tiles=tuple(_code(tile, coding, redacted) for tile in line.tiles)) for line in lines]
+    return Gallery(coded, len(places) if lines else 0, remarks)
+
+
+def _chosen(result: AuditResult, every: Sequence[Position], at_most: int) -> dict[int, Position]:
+    """Which private images are shown, by their numbers from one."""
+    leaked = {Position(*one) for row in result.rows for one in row.leaks}
+    numbered = list(enumerate(every, start=1))
+    numbered.sort(key=lambda one: one[1] not in leaked)
+    return dict(sorted(numbered[:at_most]))
+
+
+def _code(tile: Tile, coding: Coding, redacted: bool) -> Tile:
+    if tile.picture is None:
+        return tile
+    blocks = data_uri(pixelate(tile.picture))
+    return tile._replace(source=blocks if redacted else data_uri(tile.picture, coding), blocks=blocks)
+
+
+def _lines(result: AuditResult, places: Places) -> list[Line]:
     shown = best_shown(result)
     lines = [_originals(result, places), *(line for row in shown for line in _published(row, places))]
     lines += [
-        Line(humanise(row.defence), found(row), row.verdict, _tiles(row, row.records, places, humanise(row.defence)))
+        Line(
+            humanise(row.defence),
+            found(row),
+            row.verdict,
+            _tiles(row, row.records, places, humanise(row.defence)),
+            assumptions(row.assumptions) if row.assumptions else "",
+        )
         for row in shown
         if any(record.pictures.reconstructions is not None for record in row.records)
     ]
     if (control := null_of(shown)) is not None and len(lines) > 1:
-        lines.append(
-            Line(
-                "Null",
-                f"same attack on {unrelated(result)}: what it draws when there is nothing to find",
-                None,
-                _tiles(None, control.nulls, places, "the null"),
-            )
-        )
-    return [line for line in lines if line.tiles]
+        what = f"same attack on {unrelated(result)}: what it draws when there is nothing to find"
+        lines.append(Line("Null", what, None, _tiles(None, control.nulls, places, "the null")))
+    return lines
 
 
 def aspect_ratio(result: AuditResult) -> str:
@@ -136,19 +219,19 @@ def positions(result: AuditResult) -> list[Position]:
     return [Position(number, place) for number in sorted(lengths) for place in range(lengths[number])]
 
 
-def _originals(result: AuditResult, positions: Sequence[Position]) -> Line:
+def _originals(result: AuditResult, places: Places) -> Line:
     truths = {
         record.round: record.pictures.originals for record in result.records if record.pictures.originals is not None
     }
     tiles = tuple(
-        Tile(data_uri(truths[number][index]), f"Private image {column}", f"image {column}")
-        for column, (number, index) in enumerate(positions, start=1)
+        Tile(item, f"Private image {item}", f"image {item}", truths[number][index])
+        for item, (number, index) in places.items()
         if number in truths and index < len(truths[number])
     )
     return Line("Private images", "what should have stayed on the device", None, tiles)
 
 
-def _published(row: Finding, positions: Sequence[Position]) -> list[Line]:
+def _published(row: Finding, places: Places) -> list[Line]:
     """The encodings that what came back was read from, and the same without their mask; none for an update."""
     seen = {record.round: record.pictures for record in row.records if record.pictures.encodings is not None}
     if not seen:
@@ -156,8 +239,8 @@ def _published(row: Finding, positions: Sequence[Position]) -> list[Line]:
 
     def tiles(images_of: Callable[[Pictures], Tensor | None], what: str) -> tuple[Tile, ...]:
         return tuple(
-            Tile(data_uri(images[index]), f"{what} {column}", "")
-            for column, (number, index) in enumerate(positions, start=1)
+            Tile(item, f"{what} {item}", "", images[index])
+            for item, (number, index) in places.items()
             if (images := images_of(seen[number])) is not None
         )
 
@@ -168,38 +251,52 @@ def _published(row: Finding, positions: Sequence[Position]) -> list[Line]:
     ]
 
 
-def _tiles(
-    row: Finding | None, records: Iterable[Record], positions: Sequence[Position], whose: str
-) -> tuple[Tile, ...]:
+def _tiles(row: Finding | None, records: Iterable[Record], places: Places, whose: str) -> tuple[Tile, ...]:
     """What came back in the place of each image; where they are those of a row, marked by what it leaked."""
     by_round: dict[int, Record] = {}
     for record in records:
         by_round.setdefault(record.round, record)  # the first of several nulls
-    sure = {} if row is None else _certainty(row)
-    return tuple(
-        _tile(by_round[place.round], place.place, f"Reconstruction of image {column}, {whose}", sure.get(place))
+    leaked = set() if row is None else {Position(*one) for one in row.leaks}
+    p = {} if row is None else p_values(row)
+    tiles = [
+        _tile(item, by_round[place.round], place.place, whose, p.get(place) if place in leaked else None)
         if place.round in by_round
-        else Tile(None, "not run", "")
-        for column, place in enumerate(positions, start=1)
-    )
+        else Tile(item, "not run")
+        for item, place in places.items()
+    ]
+    if row is None:
+        return tuple(tiles)
+    return tuple(tile._replace(rank=rank) for tile, rank in zip(tiles, ranks(row, list(places.values())), strict=True))
 
 
-def _certainty(row: Finding) -> dict[Position, float]:
-    """The corrected p of each private input that leaked."""
-    p = (p for p, leaked in zip(row.judgement.p, row.judgement.leaked) if leaked)
-    return {Position(*place): one for place, one in zip(row.leaks, p)}
+def p_values(row: Finding) -> dict[Position, float]:
+    """The corrected p of each private input that was judged."""
+    judged = [Position(record.round, place) for record in row.records for place in range(len(record.evidence))]
+    return dict(zip(judged, row.judgement.p))
 
 
-def _tile(record: Record, index: int, words: str, sure: float | None) -> Tile:
+def ranks(row: Finding, places: Sequence[Position]) -> list[int]:
+    """The place of each private input when the leakiest comes first: by its verdict, its p, and how like it is."""
+    leaked, p = {Position(*one) for one in row.leaks}, p_values(row)
+    records = {record.round: record for record in row.records}
+
+    def key(place: Position) -> tuple[bool, float, float]:
+        likeness = _score(records[place.round], PSNR.name, place.place) if place.round in records else None
+        return place not in leaked, p.get(place, 1.0), math.inf if likeness is None else -likeness
+
+    order = sorted(range(len(places)), key=lambda index: key(places[index]))
+    return [order.index(index) for index in range(len(places))]
+
+
+def _tile(item: int, record: Record, index: int, whose: str, sure: float | None) -> Tile:
     images = record.pictures.reconstructions
-    source = data_uri(images[index]) if images is not None and index < len(images) else None
-    if source is None:
-        return Tile(None, "nothing recovered", "")
+    if images is None or index >= len(images) or not bool(torch.isfinite(images[index]).all()):
+        return Tile(item, "nothing recovered")
     psnr = _score(record, PSNR.name, index)
     caption = "" if psnr is None else f"{psnr:.1f} dB"
-    leaked = sure is not None
     said = "" if sure is None else "exact" if is_exact(record, index) else show_p(sure)
-    return Tile(source, f"{words}, PSNR {caption or NOT_MEASURED}", caption, leaked, said)
+    words = f"Reconstruction of image {item}, {whose}, PSNR {caption or NOT_MEASURED}"
+    return Tile(item, words, caption, images[index], sure is not None, said)
 
 
 def _score(record: Record, name: str, index: int) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,8 +15,9 @@ from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
 from leakgauge.files import atomic_path
 from leakgauge.metrics import CellsRight
-from leakgauge.report.pictures import Position, best_shown, found, null_of, positions
-from leakgauge.report.words import humanise, unrelated
+from leakgauge.report.pictures import Position, best_shown, found, null_of, positions, ranks
+from leakgauge.report.redaction import DOTS
+from leakgauge.report.words import assumptions, humanise, unrelated
 from leakgauge.space import TableSpace, TokenSpace
 
 
@@ -28,12 +29,16 @@ class RowCell(NamedTuple):
 
 
 class RowLine(NamedTuple):
-    """A private row, or what came back of it; no cells where nothing did."""
+    """A private row, or what came back of it; no cells where nothing did. ``rank`` is its place among those of its
+    defence, the leakiest first."""
 
     title: str
     detail: str
     verdict: Verdict | None
     cells: tuple[RowCell, ...]
+    rank: int | None = None
+    leaked: bool = False
+    knew: str = ""
 
 
 class RowTable(NamedTuple):
@@ -43,14 +48,23 @@ class RowTable(NamedTuple):
     columns: tuple[str, ...]
     lines: tuple[RowLine, ...]
 
+    def redacted(self) -> RowTable:
+        """With dots for every value: which came back right is all that is left."""
+        lines = (line._replace(cells=tuple(cell._replace(text=DOTS) for cell in line.cells)) for line in self.lines)
+        return self._replace(lines=tuple(lines))
 
-def row_tables(result: AuditResult) -> list[RowTable]:
+
+def row_tables(result: AuditResult, *, redacted: bool = False) -> list[RowTable]:
     """A table for each private row or text; none where the inputs are neither."""
     records = [record for row in result.rows for record in row.records]
     space = next((record.space for record in records), None)
     if not isinstance(space, TableSpace | TokenSpace):
         return []
-    return [_table(result, space, number, place) for number, place in enumerate(positions(result), start=1)]
+    places = positions(result)
+    shown = best_shown(result)
+    order = {row.defence: dict(zip(places, ranks(row, places), strict=True)) for row in shown}
+    tables = [_table(result, space, number, place, order) for number, place in enumerate(places, start=1)]
+    return [table.redacted() for table in tables] if redacted else tables
 
 
 def write_rows(space: TableSpace, rows: Tensor | None, folder: Path) -> Path:
@@ -72,7 +86,13 @@ def write_texts(space: TokenSpace, texts: Tensor | None, folder: Path) -> Path:
     return path
 
 
-def _table(result: AuditResult, space: TableSpace | TokenSpace, number: int, place: Position) -> RowTable:
+def _table(
+    result: AuditResult,
+    space: TableSpace | TokenSpace,
+    number: int,
+    place: Position,
+    order: Mapping[str, Mapping[Position, int]],
+) -> RowTable:
     shown = best_shown(result)
     records = [record for row in result.rows for record in row.records if record.round == place.round]
     originals = (_row(record.pictures.originals, place) for record in records)
@@ -82,7 +102,9 @@ def _table(result: AuditResult, space: TableSpace | TokenSpace, number: int, pla
     )
     for finding in shown:
         back = _back(finding.records, place)
-        lines.append(_line(space, humanise(finding.defence), found(finding), back, truth, finding.verdict))
+        line = _line(space, humanise(finding.defence), found(finding), back, truth, finding.verdict)
+        knew = assumptions(finding.assumptions) if finding.assumptions else ""
+        lines.append(line._replace(rank=order[finding.defence][place], leaked=place in finding.leaks, knew=knew))
     if (control := null_of(shown)) is not None:
         lines.append(_line(space, "Null", f"same attack on {unrelated(result)}", _back(control.nulls, place), truth))
     columns = tuple(column.name for column in space.columns) if isinstance(space, TableSpace) else ()
