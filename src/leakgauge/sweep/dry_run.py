@@ -148,7 +148,7 @@ def _whole(budget: Budget | None, step: float, otherwise: float) -> float:
 
 
 def _trainings(cells: Sequence[SweepCell]) -> list[float]:
-    """The seconds of each different training that comes first; a model is timed once, whatever its seeds and lengths."""
+    """The seconds of each training that comes first; a model is timed once, whatever its seeds and lengths."""
     plans: dict[tuple[object, ...], AuditPlan] = {}
     for cell in cells:
         plan = cell.plan()
