@@ -6,9 +6,9 @@
 
 Embedded digits through the untrained compact network; the server sees the mean of the updates of m clients and nothing
 else, and does not know the labels. Images: one of each client, by the attack of recorded rounds, whose steps are the
-same for every m. Labels: four of each client, by the best rule. ``identified`` is the share of all clients' images that are
-nearer to what came back than 99 others are; ``labels`` the share of all clients' labels that are restored, ``guess``
-what labels drawn at random would score. Nulls are unrelated updates held against the same examples.
+same for every m. Labels: four of each client, by the best rule. ``identified`` is the share of all clients' images that
+are nearer to what came back than 99 others are; ``labels`` the share of all clients' labels that are restored,
+``guess`` what labels drawn at random would score. Nulls are unrelated updates held against the same examples.
 """
 
 from __future__ import annotations
@@ -45,7 +45,11 @@ def measured(clients: int, rounds: int) -> dict[str, Any]:
     row: dict[str, Any] = {"clients": clients, "updates": rounds, "labels_each": LABELS_EACH}
     row |= _scores(labels, "label_recall", "labels") | {"guess": _guess(labels)}
     images = _audit(clients, 1, "quasi_newton", rounds)
-    row |= {"images_each": 1, "steps": STEPS} | _scores(images, "identification", "identified") | _scores(images, "psnr", "psnr")
+    row |= (
+        {"images_each": 1, "steps": STEPS}
+        | _scores(images, "identification", "identified")
+        | _scores(images, "psnr", "psnr")
+    )
     return row | {"cpu_seconds": round(time.process_time() - began, 1), "code": answering_code()}
 
 

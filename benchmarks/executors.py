@@ -1,6 +1,6 @@
 """What running cases elsewhere costs and saves: the pool and a Ray cluster beside one process, and the store's listing.
 
-    python benchmarks/executors.py --out benchmarks/results/executors.json     # all parts that the file does not hold yet
+    python benchmarks/executors.py --out benchmarks/results/executors.json   # the parts that it does not hold yet
     python benchmarks/executors.py --parts faults      # a local Ray cluster of two nodes, of which one is killed
 
 Equal cases of about --seconds of work each, by a fixed number of steps. The overhead is what one worker of the pool
@@ -138,7 +138,14 @@ def listing(count: int = 10_000) -> dict[str, Any]:
 
 def driver_memory(cells: int = 20) -> dict[str, Any]:
     """What a sweep of a hundred cases a cell adds to the memory of the process that drives it."""
-    words = {"dataset": "digits", "model": "mlp:hidden=[4]", "train_steps": 0, "batch_size": 1, "rounds": 50, "nulls": 1}
+    words = {
+        "dataset": "digits",
+        "model": "mlp:hidden=[4]",
+        "train_steps": 0,
+        "batch_size": 1,
+        "rounds": 50,
+        "nulls": 1,
+    }
     words |= {"distractors": 5, "attacks": ["linear_layer"], "defences": ["none"], "seeds": list(range(cells))}
     seen: dict[int, float] = {}
 

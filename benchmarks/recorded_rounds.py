@@ -104,9 +104,10 @@ def tell(steps: int, only: str, out: Path | None) -> None:
 
 def result(rows: list[dict[str, Any]], steps: int) -> dict[str, Any]:
     """The file that is kept."""
+    command = f"python benchmarks/recorded_rounds.py --steps {steps}"
     return {
         "title": "Rounds as people record them: what is told of each",
-        "command": f"python benchmarks/recorded_rounds.py --steps {steps} --out benchmarks/results/recorded-rounds.json",
+        "command": f"{command} --out benchmarks/results/recorded-rounds.json",
         "version": VERSION,
         "fingerprint": answering_code(),
         "rows": rows,

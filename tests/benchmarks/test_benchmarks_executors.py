@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import executors
 import pytest
+
+import executors
 
 
 @pytest.mark.slow

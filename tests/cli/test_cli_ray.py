@@ -54,7 +54,9 @@ PLAN = {
 
 
 @pytest.mark.slow
-def test_on_a_cluster_every_command_that_attacks_finds_what_it_finds_here_and_runs_no_case_in_the_driver(tmp_path: Path):
+def test_on_a_cluster_every_command_that_attacks_finds_what_it_finds_here_and_runs_no_case_in_the_driver(
+    tmp_path: Path,
+):
     pytest.importorskip("ray", reason="comes with the extra [ray]")
     grid = tmp_path / "grid.json"
     grid.write_text(json.dumps({**PLAN, "nulls": 1}))

@@ -66,7 +66,14 @@ def test_a_driver_holds_few_records_however_many_cases_it_ran(tmp_path: Path) ->
             alive.append(sum(type(one) is Record for one in gc.get_objects()))
 
     gc.collect()
-    words = {"dataset": "digits", "model": "mlp:hidden=[4]", "train_steps": 0, "rounds": 10, "nulls": 1, "seeds": [0, 1, 2]}
+    words = {
+        "dataset": "digits",
+        "model": "mlp:hidden=[4]",
+        "train_steps": 0,
+        "rounds": 10,
+        "nulls": 1,
+        "seeds": [0, 1, 2],
+    }
     words |= {"distractors": 5, "attacks": ["linear_layer"], "defences": ["none"], "batch_size": 1}
     assert run_sweep(read_grid(words), tmp_path / "out", told=told).done == 60
     assert max(alive) - min(alive) <= 2

@@ -87,8 +87,8 @@ def _forecast(plan: SweepGrid, jobs: int | None, as_json: bool) -> None:
     side_by_side = jobs or cores()
     if as_json:
         said = {"cells": found.cells, "cases": found.cases, "trainings": found.trainings, "jobs": side_by_side}
-        said |= {"training_seconds": found.training_seconds}
-        print_json("sweep", None, rows, seconds=found.seconds, wall=found.wall(side_by_side), **said)
+        taken = {"seconds": found.seconds, "training_seconds": found.training_seconds}
+        print_json("sweep", None, rows, wall=found.wall(side_by_side), **taken, **said)
         return
     for line in _reasons(found):
         Console().print(line, soft_wrap=True, markup=False)

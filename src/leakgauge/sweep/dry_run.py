@@ -83,7 +83,7 @@ def dry_run(grid: SweepGrid, progress: Progress = silent) -> Forecasts:
             ]
         progress(Tick(number, number / len(cells)))
     trainings = _trainings(cells)
-    return Forecasts(len(cells), cases, seconds, tuple(impossible), len(trainings), _training_seconds(trainings))
+    return Forecasts(len(cells), cases, seconds, tuple(impossible), len(trainings), sum(trainings))
 
 
 @dataclass(frozen=True)
@@ -147,27 +147,23 @@ def _whole(budget: Budget | None, step: float, otherwise: float) -> float:
     return min([*limits, *([] if budget.seconds is None else [max(budget.seconds, budget.least * step)])])
 
 
-def _trainings(cells: Sequence[SweepCell]) -> list[AuditPlan]:
-    """One plan for each different model that is trained first."""
-    found: dict[tuple[object, ...], AuditPlan] = {}
+def _trainings(cells: Sequence[SweepCell]) -> list[float]:
+    """The seconds of each training that comes first; a model is timed once, whatever its seeds and lengths."""
+    plans: dict[tuple[object, ...], AuditPlan] = {}
     for cell in cells:
         plan = cell.plan()
         if steps := steps_before(plan):
-            found.setdefault((*_trained_model(plan), steps, plan.seed), plan)
-    return list(found.values())
+            plans.setdefault((*_trained_model(plan), steps, plan.seed), plan)
+    step: dict[tuple[object, ...], float] = {}
+    for plan in plans.values():
+        if (model := _trained_model(plan)) not in step:
+            step[model] = _step_seconds(plan)
+    taken = [steps_before(plan) * step[_trained_model(plan)] for plan in plans.values()]
+    return [seconds for seconds in taken if seconds]
 
 
 def _trained_model(plan: AuditPlan) -> tuple[object, ...]:
     return (plan.dataset, plan.data_root, plan.model, plan.loss, plan.normalise, plan.state)
-
-
-def _training_seconds(trainings: Sequence[AuditPlan]) -> float:
-    """Each model is trained for a few steps once, whatever its seeds and lengths."""
-    steps: dict[tuple[object, ...], float] = {}
-    for plan in trainings:
-        if (model := _trained_model(plan)) not in steps:
-            steps[model] = _step_seconds(plan)
-    return sum(steps_before(plan) * steps[_trained_model(plan)] for plan in trainings)
 
 
 def _step_seconds(plan: AuditPlan) -> float:

@@ -64,7 +64,9 @@ def exchanged_classes(model: Vetted) -> Iterator[Suspicion]:
             called[int(label)] = (name, hits, len(own))
     round_trip = _cycle({label: name for label, (name, *_) in called.items()})
     if round_trip:
-        told = [f"{called[one][1]} of {called[one][2]} of class {one} are called {called[one][0]}" for one in round_trip]
+        told = [
+            f"{called[one][1]} of {called[one][2]} of class {one} are called {called[one][0]}" for one in round_trip
+        ]
         shown = told if len(told) <= 3 else [*told[:2], f"so on through {len(told)} classes"]
         yield Suspicion(
             "permuted head",

@@ -47,7 +47,11 @@ def image_behind_layers(model: Vetted) -> Iterator[Suspicion]:
     for name, seen in model.layer_inputs.items():
         if name == first or seen.ndim != 2 or not isinstance(model.layer(name), nn.Linear):
             continue
-        if first is not None and isinstance(model.layer(first), nn.Linear) and torch.equal(seen, model.layer_inputs[first]):
+        if (
+            first is not None
+            and isinstance(model.layer(first), nn.Linear)
+            and torch.equal(seen, model.layer_inputs[first])
+        ):
             continue  # beside the first layer, as an adapter is, and not behind it
         shown = shown_pixels(seen.double(), pixels)
         if shown >= max(16, min(seen.shape[1], pixels.shape[1]) // 8):
