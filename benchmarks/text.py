@@ -21,6 +21,7 @@ import math
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -178,13 +179,13 @@ def defences(data: Dataset) -> Iterator[Row]:
     """Each against the exact attack, TAG and LAMP, and its cost: perplexity of other texts after a training under it,
     from the model that the public half made, on the private one."""
     base = trained(data, SMALL, STEPS, NextToken())
-    frozen = trained(data, SMALL, STEPS, NextToken())
+    frozen = deepcopy(base)
     for name, tensor in frozen.named_parameters():
         tensor.requires_grad_("tokens" not in name)
     setups: list[tuple[str, nn.Module, str, int]] = [(words, base, words, 1) for words in DEFENCES]
     setups += [("frozen embeddings", frozen, "none", 1), ("batch of 8", base, "none", 8)]
     for rank in (4, 16):
-        setups.append((f"LoRA, rank {rank}", adapted(trained(data, SMALL, STEPS, NextToken()), rank, False), "none", 1))
+        setups.append((f"LoRA, rank {rank}", adapted(deepcopy(base), rank, False), "none", 1))
     for name, model, words, size in setups:
         bound = bound_of(build_defence(words)(build_client("fedsgd")), crowd=CROWD, guesses=size)
         cost = {"perplexity": perplexity(model, data, words), "bound": bound.at_most, "training_steps": SHORT}
