@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leakgauge import params as tree
+from leakgauge.data import Text
 from leakgauge.defences import DPSGD, Clipping, NoDefence, epsilon
 from leakgauge.errors import InvalidCase
-from leakgauge.models import MLP, Compact, ConvNet, build
+from leakgauge.models import BERT, MLP, Compact, ConvNet, build
 from leakgauge.protocol import FedAvg, FedSGD, learner_and_state
 from leakgauge.protocol.wrappers import Private, mean_of_clipped, per_example_gradients
 from leakgauge.randomness import seeded
+from leakgauge.training.models import model_for
 
 SHAPE = (3, 9, 9)
 
@@ -133,6 +135,21 @@ def test_it_is_what_opacus_computes(norm, examples):
     optimiser.pre_step()
     for name, parameter in theirs._module.named_parameters():
         torch.testing.assert_close(parameter.grad, private[name], rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_of_a_text_classifier_it_is_what_opacus_computes():
+    # Of embeddings, linear layers and norms; a tied head and embeddings of places it does not serve.
+    grad_sample = importlib.import_module("opacus.grad_sample")
+    texts = Text()(None)
+    model = model_for(texts, BERT(width=16, layers=1, heads=2, kv_heads=2, positions="rotary"), seed=0).double()
+    batch = texts.train[torch.arange(3)]
+    private = DPSGD(0.05, 0.0)(FedSGD())(*learner_and_state(model), batch, generator=seeded(0)).params
+    theirs = grad_sample.GradSampleModule(model)
+    torch.nn.functional.cross_entropy(theirs(batch.inputs), batch.labels, reduction="sum").backward()
+    each = {name: parameter.grad_sample / len(batch) for name, parameter in theirs._module.named_parameters()}
+    for name, tensor in mean_of_clipped(each, 0.05).items():
+        torch.testing.assert_close(tensor, private[name], rtol=1e-9, atol=1e-15)
 
 
 # What it guarantees

@@ -8,12 +8,16 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from leakgauge.data import Text
 from leakgauge.defences import Chain, Clipping, GaussianNoise, InstaHide, MixUp, NoDefence, Pruning
 from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.models import GPT
 from leakgauge.protocol import FedSGD, LocalUpdate, learner_and_state
 from leakgauge.protocol.local_update import UpdateTransform
+from leakgauge.protocol.losses import NextToken
 from leakgauge.schedules import ConstantRate, CosineDecay, RegularDecay, Schedule
 from leakgauge.training import DefendedTraining, Training, hits
+from leakgauge.training.models import model_for
 from leakgauge.types import Batch, ParamTree
 
 PLAIN, FLAT = NoDefence(), ConstantRate()
@@ -267,3 +271,14 @@ def test_schedules_fall_as_published() -> None:
     assert CosineDecay()(0.5) == pytest.approx(0.5)
     with pytest.raises(InvalidCase, match="every"):
         replace(paper, every=0.0)
+
+
+def test_a_language_model_trains_under_a_defence_without_classes():
+    texts = Text()(None)
+    model = model_for(texts, GPT(width=16, layers=1, heads=2, kv_heads=2), seed=0)
+    learner, state = learner_and_state(model, NextToken(), mode="train")
+    data = texts.train[torch.arange(4)]
+    training = DefendedTraining(learner, state, data, Clipping(1.0), Training(8, 4, 0.5))
+    training.run()
+    before, after = (float(learner.objective(one.params, one.buffers, data)) for one in (state, training.state))
+    assert after < before

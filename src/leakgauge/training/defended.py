@@ -15,6 +15,7 @@ from leakgauge.checkpoints import Resumable
 from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.protocol.learner import Learner, probe_of
 from leakgauge.protocol.local_update import Defence, FedSGD, LocalUpdate
+from leakgauge.protocol.losses import Targets
 from leakgauge.randomness import seeded
 from leakgauge.schedules import ConstantRate, Schedule
 from leakgauge.training.disguises import Disguise, Drawn, Undisguised
@@ -64,7 +65,9 @@ class DefendedTraining(Resumable):
         self._plain: LocalUpdate = FedSGD()
         self._defended = defence(self._plain)
         self._values = _values_per_example(self.learner, state, probe_of(data.inputs))
-        self._classes = self.learner.num_classes(state, probe_of(data.inputs))
+        # A language model has no classes, and no disguise asks for them.
+        texts = self.learner.targets is Targets.TOKENS
+        self._classes = 0 if texts else self.learner.num_classes(state, probe_of(data.inputs))
         self._order: tuple[int, Tensor, Drawn] | None = None
         self._now = _Now(0, state, tree.map_tensors(torch.zeros_like, state.params))
 

@@ -13,7 +13,6 @@ from leakgauge.attacks.analytic.linear_layer import not_applicable
 from leakgauge.attacks.base import Attack, finite_update
 from leakgauge.attacks.text.language import public_texts
 from leakgauge.attacks.text.last_tokens import as_texts
-from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.losses import Targets
 from leakgauge.protocol.observation import UpdateObservation, known
@@ -41,6 +40,8 @@ class TokenGuess(Attack):
         space = observation.space
         if not isinstance(space, TokenSpace):
             return not_applicable(f"the model takes {space.kinds}, and the guess is of texts")
+        if self.public is None and observation.learner.targets is not Targets.TOKENS:
+            return not_applicable("a classifier expects no tokens; name public sentences by `public=FILE`")
         guess = self._most_frequent(observation, space)
         texts = as_texts([guess] * count, space).to(observation.state.device)
         knew = "nothing of the update; " + ("the model's own expectation" if self.public is None else self.public)
@@ -51,8 +52,6 @@ class TokenGuess(Attack):
             texts = public_texts(self.public, space)
             usual = max(1, round(sum(map(len, texts)) / len(texts)))
             return tuple(token for token, _ in Counter(one for text in texts for one in text).most_common(usual))
-        if observation.learner.targets is not Targets.TOKENS:
-            raise InvalidCase("A classifier expects no tokens; name public sentences by `public=FILE`.")
         probe = space.probe(1, observation.state)
         with torch.no_grad():
             likely = observation.learner.scores(observation.state, probe)[0].softmax(dim=-1).mean(dim=0)

@@ -14,7 +14,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.errors import InvalidFile, UnsupportedModel
 from leakgauge.protocol.losses import Targets
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.space import TokenSpace
@@ -35,7 +35,7 @@ class LanguagePrior(ABC):
 
     @abstractmethod
     def bind(self, observation: UpdateObservation, space: TokenSpace) -> Surprise:
-        """For the texts of one model."""
+        """For the texts of one model; `UnsupportedModel` where it has nothing to say of them."""
 
 
 @final
@@ -48,7 +48,9 @@ class SentModel(LanguagePrior):
     def bind(self, observation: UpdateObservation, space: TokenSpace) -> Surprise:
         learner, state = observation.learner.without_dropout(), observation.state
         if learner.targets is not Targets.TOKENS:
-            raise InvalidCase("A classifier of texts is no language model; name public sentences by `public=FILE`.")
+            raise UnsupportedModel(
+                "A classifier of texts is no language model; name public sentences by `public=FILE`."
+            )
 
         def surprise(texts: Tensor) -> Tensor:
             texts = texts.to(state.device)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Generator, Tensor
 
-from leakgauge.attacks.base import Snapshot, SteppedAttack, Stepper, StepperAround
+from leakgauge.attacks.analytic.linear_layer import not_applicable
+from leakgauge.attacks.base import Answered, Snapshot, SteppedAttack, Stepper, StepperAround
 from leakgauge.attacks.budget import Around
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.text.language import LanguagePrior, SentModel, Surprise
 from leakgauge.attacks.text.matching import TextMatching
-from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.errors import InvalidCase, InvalidFile, UnsupportedModel
 from leakgauge.progress import Tick
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
@@ -48,8 +49,11 @@ class LanguageMoves(SteppedAttack, Around):
         space = observations[0].space
         if not isinstance(inner, Search) or not isinstance(space, TokenSpace):
             return inner
-        seed = int(torch.randint(1 << 62, (), generator=generator))
-        return MovingSearch(self, inner, [self.language.bind(seen, space) for seen in observations], seed)
+        try:
+            surprises = [self.language.bind(seen, space) for seen in observations]
+        except UnsupportedModel as refusal:
+            return Answered([not_applicable(str(refusal))] * len(observations))
+        return MovingSearch(self, inner, surprises, int(torch.randint(1 << 62, (), generator=generator)))
 
 
 class MovingSearch(StepperAround):
