@@ -38,6 +38,17 @@ fuzz: $(VENV)/.installed-dev
 soak: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(VENV)/bin/python benchmarks/soak.py --minutes 60
 
+dist: $(VENV)/.installed-dev
+	rm -rf dist
+	$(VENV)/bin/python -c "import setuptools.build_meta as backend; backend.build_sdist('dist'); backend.build_wheel('dist')"
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m slow tests/test_release.py
+
+# Asks the index for known vulnerabilities, in an environment of its own; what could not be asked about is a failure.
+audit-deps:
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
+	.venv-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict --progress-spinner off
+
 speed: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/speed.py
 
@@ -58,4 +69,4 @@ $(VENV)/.installed-integrations: $(VENV)/.installed-dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) report build dist
+	rm -rf $(VENV) .venv-audit report build dist

@@ -2,9 +2,9 @@
 
     python benchmarks/soak.py --minutes 60 --out FILE
 
-``steady`` runs whole audits one after another in this process, each with data of its own, and fits a line to the memory it
-holds; ``stopped`` starts the command with workers, sends SIGINT or SIGTERM at a random moment, looks at what is left, and runs
-it again until it is complete: the answer is then that of an audit nobody disturbed.
+``steady`` runs whole audits one after another in this process, each with data of its own, and fits a line to the
+memory it holds; ``stopped`` starts the command with workers, sends SIGINT or SIGTERM at a random moment, looks at what
+is left, and runs it again until it is complete: the answer is then that of an audit nobody disturbed.
 """
 
 from __future__ import annotations

@@ -46,6 +46,6 @@ def conforms(value: Any, hint: Any) -> bool:
         return value is None
     if hint in (int, float):
         return type(value) is int or (hint is float and type(value) is float)
-    if dataclasses.is_dataclass(hint) and isinstance(value, hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, hint):
         return all(conforms(getattr(value, name), one) for name, one in get_type_hints(hint).items())
     return isinstance(value, hint)
