@@ -338,8 +338,8 @@ def _recorded(results: Results) -> Answer:
     wrong = [f"{row['situation']} ({row.get('verdict') or 'refused'})" for row in rows if not row["passes"]]
     said = (
         f"{len(rows)} situations as people record them, each through `leakgauge invert --truth`: "
-        f"{len(rows) - len(wrong)} are refused in a sentence that says so, attacked correctly, or inconclusive with the "
-        f"right cause named. Not so: {', '.join(wrong) or 'none'}.\n"
+        f"{len(rows) - len(wrong)} are refused in a sentence that says so, attacked correctly, or inconclusive with "
+        f"the right cause named. Not so: {', '.join(wrong) or 'none'}.\n"
     )
     return Answer(
         "Is a round that was recorded wrongly told from one that leaks nothing?", said, ("recorded-rounds.json",)
