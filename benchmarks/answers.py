@@ -138,6 +138,7 @@ def answers(results: Results) -> list[Answer]:
         *(make(results) for make in own[:4]),
         *(one.answer(results) for one in QUESTIONS),
         *(f(results) for f in own[4:]),
+        *(make(results) for name, make in _ONCE_MEASURED.items() if name in results),
     ]
 
 
@@ -306,6 +307,47 @@ def _aggregation(results: Results) -> Answer:
     ]
     plot = plots.curves(drawn, "clients in the sum", "share of all clients' images and labels, 95 % intervals")
     return Answer("Is secure aggregation enough, where the server is honest?", said, ("aggregation.json",), plot)
+
+
+def _executors(results: Results) -> Answer:
+    """What the pool costs and saves, and what store and cluster stand, each with the load of the machine before it."""
+    rows = {(row["part"], row["of"]): row for row in results["executors.json"]["rows"]}
+    lines = []
+    if (pool := rows.get(("pool", "one beside two"))) is not None:
+        overhead, gain = f"{100 * pool['overhead']:.1f} %", f"{pool['speed_up_of_two']:.2f}x"
+        lines += [
+            ["overhead of a pool of one worker", overhead, number(pool["load_before"])],
+            ["speed-up of two workers over one", gain, number(pool["load_before"])],
+        ]
+    if (listed := rows.get(("listing", "listing"))) is not None:
+        took = f"{listed['seconds']:.2f} s, {listed['cpu_seconds']:.2f} of them of CPU"
+        lines.append([f"{listed['records']:,} records listed", took, number(listed["load_before"])])
+    if (memory := rows.get(("memory", "driver_memory"))) is not None:
+        grown = f"{memory['grown_megabytes']:.1f} MB after the first {memory['after_cases']:,}"
+        lines.append([f"a driver's memory over {memory['cases']:,} cases", grown, number(memory["load_before"])])
+    if (faults := rows.get(("faults", "ray_faults"))) is not None:
+        equal = "bit-equal" if faults["equal"] else "NOT equal"
+        done = f"{faults['done']} of {faults['cases']} cases done, {equal}"
+        lines.append(["a worker and a node of a Ray cluster killed", done, number(faults["load_before"])])
+    said = f"Cases of about two seconds.\n\n{table(['what', 'measured', 'load before'], lines)}"
+    return Answer("What do workers cost and save, and what do they survive?", said, ("executors.json",))
+
+
+def _recorded(results: Results) -> Answer:
+    rows = results["recorded-rounds.json"]["rows"]
+    wrong = [f"{row['situation']} ({row.get('verdict') or 'refused'})" for row in rows if not row["passes"]]
+    said = (
+        f"{len(rows)} situations as people record them, each through `leakgauge invert --truth`: "
+        f"{len(rows) - len(wrong)} are refused in a sentence that says so, attacked correctly, or inconclusive with "
+        f"the right cause named. Not so: {', '.join(wrong) or 'none'}.\n"
+    )
+    return Answer(
+        "Is a round that was recorded wrongly told from one that leaks nothing?", said, ("recorded-rounds.json",)
+    )
+
+
+_ONCE_MEASURED = {"executors.json": _executors, "recorded-rounds.json": _recorded}
+"""Of files that need a machine of their own to be made."""
 
 
 def _over_clients(rows: Sequence[Result], key: str, name: str, colour: str, null: bool = False) -> plots.Curve:

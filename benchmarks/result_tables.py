@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import readings
 from readings import Result, measured, number, published
@@ -167,9 +168,13 @@ def _leaked(one: Result | None) -> str:
 def _plain_rows(name: str, result: Result) -> str:
     """Any benchmark whose rows are flat: one column per field."""
     columns = list(dict.fromkeys(key for row in result["rows"] for key in row))
-    rows = [["–" if row.get(key) is None else number(row[key]) for key in columns] for row in result["rows"]]
+    rows = [["–" if row.get(key) in (None, []) else _shown(row[key]) for key in columns] for row in result["rows"]]
     head = _head(name, result, [result["command"]])
     return f"{head}\n{table([key.replace('_', ' ') for key in columns], rows)}"
+
+
+def _shown(value: Any) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, list) else number(value)
 
 
 def _head(name: str, result: Result, commands: Sequence[str]) -> str:

@@ -39,3 +39,11 @@ def test_without_ray_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InvalidCase, match=r"pip install 'leakgauge\[ray\]'"):
         list(executor_for(None, "auto").run([], {}, MemoryStore()))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "127.0.0.1:99999999"])
+def test_an_address_that_nobody_listens_at_is_refused_at_once_and_in_one_sentence(address: str) -> None:
+    pytest.importorskip("ray", reason="comes with the extra [ray]")
+    with pytest.raises(InvalidCase, match=r"There is no Ray cluster at .*; start one with") as refusal:
+        list(executor_for(None, address).run([], {}, MemoryStore()))
+    assert "\n" not in str(refusal.value)

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import answers
 import page
 import plots
 import readings
@@ -113,3 +114,14 @@ def test_a_plot_is_an_image_with_a_bar_for_every_row_and_marks_for_null_and_publ
     assert [float(bar.get("width")) / plots.WIDTH for bar in bars] == pytest.approx([2 / 3, 1 / 3], abs=1e-3)
     assert len([one for one in drawn.findall(".//{*}path") if one.get("stroke") == "#c0392b"]) == 1
     assert len([one for one in drawn.findall(".//{*}path") if one.get("fill") == "#1f618d"]) == 1
+
+
+def test_what_needs_a_machine_of_its_own_is_answered_once_it_was_measured():
+    pool = {"part": "pool", "of": "one beside two", "overhead": 0.031, "speed_up_of_two": 1.8, "load_before": 0.1}
+    told = answers._executors({"executors.json": {"rows": [pool]}})
+    assert "| overhead of a pool of one worker | 3.1 % | 0.100 |" in told.said
+    assert "1.80x" in told.said
+    rows = [{"situation": "Adam", "passes": True}, {"situation": "noise", "passes": False, "verdict": "leaks"}]
+    told = answers._recorded({"recorded-rounds.json": {"rows": rows}})
+    assert "1 are refused" in told.said
+    assert "Not so: noise (leaks)." in told.said

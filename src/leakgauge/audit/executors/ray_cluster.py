@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import pickle
+import socket
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _HEAR_EVERY = 0.5
 """Seconds after which workers are asked how far they are."""
 _HELD = 2
+_KNOCK = 5.0
+"""Seconds that a cluster has to answer the door."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def _connect(address: str) -> Any:
     if ray.is_initialized():  # by an earlier run of this process, at whose end Ray disconnects by itself
         return ray
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None)
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
@@ -83,6 +87,14 @@ def _connect(address: str) -> Any:
             f"There is no Ray cluster at {address!r} ({reason}); start one with `ray start --head`, or use --ray local."
         ) from error
     return ray
+
+
+def _knock(address: str) -> None:
+    """Whether anybody listens at host:port, before Ray tries for twenty seconds and warns once in each."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "//" not in host:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK):
+            pass
 
 
 def _seal(cluster: Any, pack: Pack) -> bytes:
