@@ -60,7 +60,7 @@ from text_cases import (
     trained,
 )
 
-SHORT, MATCHING = 20, 60
+SHORT, MATCHING = 20, 40
 """Steps of a training under a defence, and of the attacks that match gradients."""
 
 CROWD = 99
@@ -224,7 +224,7 @@ def local_steps(data: Dataset) -> Iterator[Row]:
 
 
 def _followed(data: Dataset, model: nn.Module, case: str, epochs: int, size: int, rate: float) -> Iterator[Row]:
-    for number, (truth, other) in enumerate(batches(data, 2, 2)):
+    for number, (truth, other) in enumerate(batches(data, 2, 1)):
         client = f"fedavg:epochs={epochs},batch_size={size},learning_rate={rate}"
         row, found = attacked(model, truth, data.space, other, client=client)
         rank = str(found.facts.get("rank of their spans", ""))

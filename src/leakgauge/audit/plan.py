@@ -49,8 +49,7 @@ from leakgauge.version import VERSION
 # Two weights of the image prior: the small one finds detail in clean updates, the large one sees through noise.
 DEFAULT_ATTACKS = ("linear_layer", "exact", "quasi_newton", "quasi_newton_smooth")
 _WITHOUT_IMAGE_PRIORS = ("linear_layer", "exact", "quasi_newton:tv_weight=0,restarts=8")
-# The last one looks at no update: words match by chance, and it says how many do.
-_ON_TEXTS = ("token_spans", "tag", "token_guess")
+_ON_TEXTS = ("token_spans", "tag")
 # The last has a bound: beside what was found stands what any attacker could find at most.
 DEFAULT_DEFENCES = (
     "none",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Generator, Tensor
@@ -11,9 +11,10 @@ from torch import Generator, Tensor
 from leakgauge.attacks.analytic.linear_layer import not_applicable
 from leakgauge.attacks.base import Answered, Snapshot, SteppedAttack, Stepper, StepperAround
 from leakgauge.attacks.budget import Around
+from leakgauge.attacks.matching.optimisers import OptimiserState
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.text.language import LanguagePrior, SentModel, Surprise
-from leakgauge.attacks.text.matching import TextMatching
+from leakgauge.attacks.text.matching import TextMatching, require_known
 from leakgauge.errors import InvalidCase, InvalidFile, UnsupportedModel
 from leakgauge.progress import Tick
 from leakgauge.protocol.observation import UpdateObservation
@@ -37,7 +38,7 @@ class LanguageMoves(SteppedAttack, Around):
     attack: TextMatching = field(default_factory=TextMatching)
     language: LanguagePrior = field(default_factory=SentModel)
     weight: float = 0.01
-    rounds: int = 10
+    rounds: int = 6
     tries: int = 20
 
     def __post_init__(self) -> None:
@@ -45,6 +46,7 @@ class LanguageMoves(SteppedAttack, Around):
             raise InvalidCase("LanguageMoves needs rounds >= 1, tries >= 1 and weight >= 0; correct them.")
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Stepper:
+        require_known(observations, self)
         inner = self.attack.search(observations, generator=generator)
         space = observations[0].space
         if not isinstance(inner, Search) or not isinstance(space, TokenSpace):
@@ -76,32 +78,36 @@ class MovingSearch(StepperAround):
         return tick
 
     def _round(self) -> None:
-        """Moves of every row's best iterate; those that were moved go on from there, by a fresh optimiser."""
+        """Moves of every row's best iterate; the one at hand, and what the optimiser keeps of it, is moved along."""
         inner = self.inner
-        candidates, moved = inner.state.candidate.clone(), False
         for row in range(len(inner.best)):
             if not bool(inner.lowest[row].isfinite()):
                 continue
-            generator = seeded(self.seed, "moves", self.done, row)
-            best, loss = self._improve(inner.best[row].clone(), row, generator)
-            if loss is not None:
-                inner.best[row] = candidates[row] = best
-                inner.lowest[row], moved = loss, True
-        if moved:
-            inner.state = inner.optimiser.start(candidates, inner.state.box)  # type: ignore[attr-defined]
+            order, loss = self._improve(row, seeded(self.seed, "moves", self.done, row))
+            if loss is None:
+                continue
+            inner.best[row] = places(inner.best[row], order)
+            inner.lowest[row] = loss
+            inner.state = _moved(inner.state, row, order)
 
-    def _improve(self, variables: Tensor, row: int, generator: Generator) -> tuple[Tensor, Tensor | None]:
-        """A row after the moves that lowered its score, and its matching loss; None where none did."""
-        _, score = self._score(variables, row)
+    def _improve(self, row: int, generator: Generator) -> tuple[Tensor, Tensor | None]:
+        """The order of a row's places after the moves that lowered its score, and its matching loss; None where none
+        did."""
+        best = self.inner.best[row]
+        order = torch.arange(best.shape[0] * best.shape[1])
+        _, score = self._score(best, row)
         found = None
         for _ in range(self.attack.tries):
-            other = move(variables, self._texts(variables), self.inner.unknowns.space, generator)
-            if other is None:
-                continue
-            own, mine = self._score(other, row)
+            other = order[move(self._lengths(places(best, order)), best.shape[1], generator)]
+            loss, mine = self._score(places(best, other), row)
             if mine < score:
-                variables, score, found = other, mine, own
-        return variables, found
+                order, score, found = other, mine, loss
+        return order, found
+
+    def _lengths(self, variables: Tensor) -> list[int]:
+        space = self.inner.unknowns.space
+        assert isinstance(space, TokenSpace)
+        return [int(length) for length in space.lengths(self._texts(variables))]
 
     def _score(self, variables: Tensor, row: int) -> tuple[Tensor, float]:
         """The matching loss of one row, and the same with the surprise of its texts."""
@@ -131,26 +137,39 @@ class MovingSearch(StepperAround):
         self.done = int(snapshot[_ROUNDS])
 
 
-def move(variables: Tensor, texts: Tensor, space: object, generator: Generator) -> Tensor | None:
-    """Another order of the places of one text, n length tokens, or one place exchanged with another text; None where
-    the texts drawn are too short."""
-    assert isinstance(space, TokenSpace)
-    lengths = space.lengths(texts).tolist()
+def places(variables: Tensor, order: Tensor) -> Tensor:
+    """The places of all texts, n length ..., in another order."""
+    return variables.flatten(0, 1)[order.to(variables.device)].view_as(variables)
+
+
+def _moved(state: OptimiserState, row: int, order: Tensor) -> OptimiserState:
+    """What an optimiser keeps of each place goes with it."""
+    changes = {}
+    for entry in fields(state):  # type: ignore[arg-type]
+        value = getattr(state, entry.name)
+        if isinstance(value, Tensor) and value.shape == state.candidate.shape:
+            changes[entry.name] = value.clone()
+            changes[entry.name][row] = places(value[row], order)
+    return replace(state, **changes)  # type: ignore[type-var]
+
+
+def move(lengths: Sequence[int], room: int, generator: Generator) -> Tensor:
+    """Another order of the places of texts of these lengths, each with ``room`` places: of one text, or of two that
+    exchange a token."""
 
     def below(count: int) -> int:
         return int(torch.randint(count, (), generator=generator))
 
-    text, kind = below(len(texts)), below(5 if len(texts) > 1 else 4)
-    length, moved = lengths[text], variables.clone()
+    order = torch.arange(len(lengths) * room)
+    text, kind = below(len(lengths)), below(5 if len(lengths) > 1 else 4)
+    length, start = lengths[text], text * room
     if kind == 4:
-        other = (text + 1 + below(len(texts) - 1)) % len(texts)
-        here, there = (text, below(max(1, length))), (other, below(max(1, lengths[other])))
-        moved[here], moved[there] = variables[there], variables[here]
-        return moved
-    if length < 2:
-        return None
-    moved[text, :length] = variables[text, _order(kind, length, below)]
-    return moved
+        other = (text + 1 + below(len(lengths) - 1)) % len(lengths)
+        here, there = start + below(max(1, length)), other * room + below(max(1, lengths[other]))
+        order[[here, there]] = order[[there, here]]
+    elif length > 1:
+        order[start : start + length] = start + torch.tensor(_order(kind, length, below))
+    return order
 
 
 def _order(kind: int, length: int, below: Callable[[int], int]) -> list[int]:
