@@ -60,7 +60,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run([sys.executable, "-c", make.format("sdist"), str(source), str(folder)])
     (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")  # noqa: S202 - that we have just made
+        archive.extractall(folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
     _run([sys.executable, "-c", make.format("wheel"), str(unpacked), str(folder)])
     (built,) = folder.glob("*.whl")
@@ -90,7 +90,7 @@ def test_the_wheel_audits_in_an_environment_of_its_own(wheel: Path, tmp_path: Pa
     venv.create(environment, with_pip=False)
     python = environment / "bin" / "python"
     site = Path(_run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
-    zipfile.ZipFile(wheel).extractall(site)
+    zipfile.ZipFile(wheel).extractall(site)  # noqa: S202 - that we have just made
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LEAKGAUGE_WEIGHTS")}
     told = "import leakgauge.version as v, leakgauge; print(leakgauge.__file__, v.VERSION)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator
@@ -36,7 +37,7 @@ class GradientMatching(SteppedAttack, OwnBudget):
     objective: Objective = Cosine()
     priors: tuple[Prior | Balanced, ...] = ()
     parametrisation: Parametrisation = Pixels()
-    optimiser: Optimiser = SignedAdam()
+    optimiser: Optimiser[Any] = SignedAdam()
     labels: LabelAttack | FreeLabels | None = BestLabels()
     differentiation: Differentiation = Automatic()
     restarts: int = 1

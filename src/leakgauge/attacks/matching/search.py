@@ -85,7 +85,7 @@ class Search(Stepper):
         problems: tuple[MatchingProblem, ...],
         unknowns: Unknowns,
         penalties: Penalties,
-        optimiser: Optimiser,
+        optimiser: Optimiser[Any],
         differentiation: Differentiation,
         restarts: int,
         budget: Budget,

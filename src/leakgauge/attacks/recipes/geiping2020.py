@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from leakgauge.attacks.federated.local_step_search import LocalStepSearch
 from leakgauge.attacks.matching import GradientMatching, Pixels
@@ -17,7 +17,7 @@ T = TypeVar("T")
 OptimiserName = Literal["signed_adam", "lbfgs"]
 
 _OBJECTIVES: Mapping[str, Objective] = {"cosine": Cosine(), "l2": Euclidean()}
-_OPTIMISERS: Mapping[str, Optimiser] = {
+_OPTIMISERS: Mapping[str, Optimiser[Any]] = {
     "signed_adam": SignedAdam(learning_rate=0.1 * UNIT, schedule=StepDecay()),
     "lbfgs": LBFGS(),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Generator
 
@@ -50,7 +51,7 @@ class SpanMatching(SteppedAttack, OwnBudget):
     The constants were chosen on CIFAR-10 test images below 100; docs/span.md has the theorem and where it ends.
     """
 
-    optimiser: Optimiser = SignedAdam(0.1, CosineDecay())
+    optimiser: Optimiser[Any] = SignedAdam(0.1, CosineDecay())
     priors: tuple[Prior, ...] = (TotalVariation(1e-4),)
     parametrisation: Pixels = Pixels(spread=0.25)
     labels: LabelAttack | None = BestLabels()

@@ -60,7 +60,7 @@ class SearchRow:
 def search_public_images(
     pools: Pools,
     scheme: Scheme,
-    attacks: Mapping[str, PublicImageAttack],
+    attacks: Mapping[str, PublicImageAttack[Any]],
     *,
     queries: int = 200,
     seeds: Sequence[int] = (0,),
@@ -117,7 +117,7 @@ def given_to_search(pools: Pools, scheme: Scheme, deployment: Deployment) -> tup
     )
 
 
-def attacks_on_mixup(most: int = 100) -> dict[str, PublicImageAttack]:
+def attacks_on_mixup(most: int = 100) -> dict[str, PublicImageAttack[Any]]:
     """The published statistic, and those that allow for real images being alike."""
     return {
         "inner product, published": PublicSearch(Correlation(UnitLength()), most),
@@ -128,9 +128,9 @@ def attacks_on_mixup(most: int = 100) -> dict[str, PublicImageAttack]:
     }
 
 
-def attacks_on_instahide(demasker: Demasker | None = None, most: int = 100) -> dict[str, PublicImageAttack]:
+def attacks_on_instahide(demasker: Demasker | None = None, most: int = 100) -> dict[str, PublicImageAttack[Any]]:
     """Squares and magnitudes, which need no signs, and with a demasker everything that Mixup falls to."""
-    attacks: dict[str, PublicImageAttack] = {
+    attacks: dict[str, PublicImageAttack[Any]] = {
         "fourth moment, published": PublicSearch(FourthMoment(), most),
         "fourth moment, whitened": PublicSearch(whitened_squares(), most),
         "not demasked, whitened": PublicSearch(Correlation(Whitened(), Undemasked()), most),
@@ -148,9 +148,9 @@ def attacks_on_instahide(demasker: Demasker | None = None, most: int = 100) -> d
 
 def attacks_by_similarity(
     view: View, *, learned: LearnedSimilarity | None = None, cropping: Cropping | None = None, most: int = 100
-) -> dict[str, PublicImageAttack]:
+) -> dict[str, PublicImageAttack[Any]]:
     """SSIM and a learned score as published, and for random crops the search that tries every alignment."""
-    attacks: dict[str, PublicImageAttack] = {"SSIM, published": StructuralSearch(view, most)}
+    attacks: dict[str, PublicImageAttack[Any]] = {"SSIM, published": StructuralSearch(view, most)}
     if learned is not None:
         attacks[LEARNED] = PublicSearch(learned, most)
     if cropping is not None:
@@ -210,7 +210,7 @@ class SearchHits(Measure):
 
     def _attacks(
         self, bench: Bench, pools: Pools, demasker: Demasker | None, names: Sequence[str]
-    ) -> dict[str, PublicImageAttack]:
+    ) -> dict[str, PublicImageAttack[Any]]:
         most = max(score.depth or 0 for score in self.scores.values())
         learned = None
         if LEARNED in names and demasker is not None and self.crops is not None and self.similarity is not None:
