@@ -3,14 +3,15 @@
 # make test-slow  run what is slow: at length, or at published scales
 # make demo-check  run the demo and compare every score with what it printed before
 # make check  lint, types and the import contract
+# make docs   build the documentation site into build/site; a broken link is an error
 VENV ?= .venv
 PYTHON ?= python3
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: demo demo-check test test-slow check speed clean
+.PHONY: demo demo-check test test-slow check docs speed clean
 
 demo: $(VENV)/.installed
-	$(VENV)/bin/leakgauge audit --out report
+	$(VENV)/bin/leakgauge audit examples/demo.toml --out report
 
 demo-check: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/demo.py
@@ -27,6 +28,9 @@ check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
+
+docs: $(VENV)/.installed-dev
+	$(VENV)/bin/mkdocs build --quiet
 
 speed: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/speed.py
