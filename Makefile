@@ -7,14 +7,15 @@
 # make soak   audit in a loop for an hour, stopped at random, and watch memory, processes and files
 # make dist   build the wheel and the sdist, install each in an empty environment and audit with it
 # make audit-deps  look for known vulnerabilities in the pinned versions
+# make docs   build the documentation site into build/site; a broken link is an error
 VENV ?= .venv
 PYTHON ?= python3
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: demo demo-check test test-slow check fuzz soak dist audit-deps speed clean
+.PHONY: demo demo-check test test-slow check docs fuzz soak dist audit-deps speed clean
 
 demo: $(VENV)/.installed
-	$(VENV)/bin/leakgauge audit --out report
+	$(VENV)/bin/leakgauge audit examples/demo.toml --out report
 
 demo-check: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/demo.py
@@ -48,6 +49,9 @@ audit-deps:
 	$(PYTHON) -m venv .venv-audit
 	.venv-audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
 	.venv-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict --progress-spinner off
+
+docs: $(VENV)/.installed-dev
+	$(VENV)/bin/mkdocs build --quiet
 
 speed: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/speed.py

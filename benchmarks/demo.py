@@ -2,11 +2,11 @@
 
     python benchmarks/demo.py                       # run the demo, a minute or two, and compare
     python benchmarks/demo.py --short               # the same audit with eight steps, as the test suite does
-    python benchmarks/demo.py --keep demo FILE      # take the scores from the output of `leakgauge audit --json`
-    python benchmarks/demo.py --keep short FILE     # the same, of `leakgauge audit --steps 8 --jobs 1 --json`
+    python benchmarks/demo.py --keep demo FILE      # take the scores of `leakgauge audit examples/demo.toml --json`
+    python benchmarks/demo.py --keep short FILE     # the same, with `--steps 8 --jobs 1`
 
-What is kept lies in tests/audit/demo_scores.json. It was made by the code as it was before the rooms were rebuilt; keep
-new scores only in a change that says which number it changes, and why. Intervals are not kept: they are what is said
+What is kept lies in tests/audit/demo_scores.json. Keep new
+scores only in a change that says which number it changes, and why. Intervals are not kept: they are what is said
 about a score, and how they are computed may improve.
 """
 
@@ -27,7 +27,8 @@ from leakgauge.files import write_text
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "tests" / "audit" / "demo_scores.json"
-OPTIONS = {"demo": ("audit", "--json"), "short": ("audit", "--steps", "8", "--jobs", "1", "--json")}
+_PLAN = str(ROOT / "examples" / "demo.toml")
+OPTIONS = {"demo": ("audit", _PLAN, "--json"), "short": ("audit", _PLAN, "--steps", "8", "--jobs", "1", "--json")}
 """What `make demo` runs, and what the test suite runs in its place."""
 
 DIGITS = 4
@@ -98,7 +99,7 @@ def _run(kind: str) -> Mapping[str, Any]:
 
 def _keep(kind: str, file: Path) -> None:
     kept = json.loads(KEPT.read_text("utf-8")) if KEPT.is_file() else {}
-    command = " ".join(("leakgauge", *OPTIONS[kind]))
+    command = " ".join(("leakgauge", *OPTIONS[kind])).replace(f"{ROOT}{os.sep}", "")
     kept[kind] = {"command": command, "scores": scores(json.loads(file.read_text("utf-8")))}
     write_text(KEPT, _a_line_for_each_row(kept))
 

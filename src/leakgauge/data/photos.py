@@ -124,8 +124,8 @@ class Photos:
     ====================  =============================  ===============================
 
     Test crops lie in the columns from 25 % to 60 % of the width, train crops left and right of them, so no pixel is in
-    both splits. Strangers are crops of three further photographs: a photographer (CC0, by Lav Varshney, comes
-    with scikit-image), a temple and a flower (CC BY 2.0, by danielbuechele and by vultilion, come with scikit-learn). Nearly
+    both splits. Strangers are crops of three further photographs: a photographer (CC0, by Lav Varshney, comes with
+    scikit-image), a temple and a flower (CC BY 2.0, by danielbuechele and vultilion, come with scikit-learn). Nearly
     uniform crops and plain gradients, such as the evening sky, are left out: they carry nothing to leak. Which windows
     are cut does not depend on ``size``.
     """

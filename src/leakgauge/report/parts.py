@@ -96,11 +96,12 @@ def _part(kind: str, name: str, part: Callable[..., Any]) -> CataloguePart:
 
 
 def _commands(kind: str, name: str, built: Callable[..., Any], options: tuple[PartOption, ...]) -> tuple[str, ...]:
-    plain = _ASKED_FOR[kind].format(name)
+    required = ",".join(f"{one.name}=..." for one in options if one.default is None)
+    plain = _ASKED_FOR[kind].format(f"{name}:{required}" if required else name)
     if isinstance(built, type) and issubclass(built, LabelAttack):
         plain = f"leakgauge labels ROUND --model package.module:factory --method {name}"
     numbers = [one for one in options if one.default is not None and re.fullmatch(r"[\d.e-]+", one.default)]
-    told = kind in ("attacks", "defences", "models") and numbers
+    told = kind in ("attacks", "defences", "models") and numbers and not required
     return (plain, f"{plain}:{numbers[0].name}={numbers[0].default}") if told else (plain,)
 
 
