@@ -139,6 +139,14 @@ def _psnr(found: Reconstruction, truth: Batch) -> list[float]:
     return [round(float(one), 2) for one in scores.flatten()]
 
 
+def accuracy_after(epochs: int, states: Path | None) -> float | None:
+    """Of the victim's network on the test images; None of one that was not trained."""
+    if not epochs or states is None:
+        return None
+    kept = json.loads((states / "training.json").read_text(encoding="utf-8"))["rows"]
+    return next(row["accuracy"] for row in kept if row["epoch"] == epochs)
+
+
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A line for each cell that has rows."""
     lines = []
@@ -151,6 +159,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "cell": name,
                     "batch_size": cell.batch_size,
                     "curve": cell.curve,
+                    "accuracy": own[0].get("accuracy"),
                     "cpu_seconds": cell.seconds,
                     "victims": len(own),
                     "images": len(found),
@@ -201,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if any((row["cell"], row["victim"]) == (name, number) for row in rows):
                 continue
             row = {**measure(name, dataset, options.first, number, options.states), "code": code}
+            row["accuracy"] = accuracy_after(CELLS[name].epochs, options.states)
             rows.append(row)
             print(f"{name:32} {row['psnr']} dB, null {row['null']}, {row['cpu_seconds']} s", flush=True)
             if options.out is not None:
