@@ -10,7 +10,8 @@ import pytest
 import demo
 from leakgauge.audit.plan import AuditPlan
 from leakgauge.cli import main
-from leakgauge.config import from_mapping, load_config
+from leakgauge.config import from_mapping
+from leakgauge.plan_files import load_config
 
 
 @pytest.mark.slow
