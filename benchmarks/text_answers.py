@@ -36,8 +36,8 @@ _BESIDE = {"null": "null_", "guess": "guess_"}
 _DEFENCES = (
     "Which defence stops it at what cost: the small GPT at width 128, one text at a time unless said otherwise. Tokens "
     "found by the exact attack, and by TAG and LAMP in 150 steps, each with its null in brackets; the guess is of the "
-    "most frequent public tokens. Perplexity is of other sentences after a short training under the defence, from the same model; "
-    "the bound is the most probable that any attacker picks the text among 100"
+    "most frequent public tokens. Perplexity is of other sentences after a short training under the defence, from the "
+    "same model; the bound is the most probable that any attacker picks the text among 100"
 )
 
 
