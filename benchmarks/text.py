@@ -20,7 +20,6 @@ import json
 import math
 import platform
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +29,9 @@ import torch
 from torch import nn
 
 import text_weights
-from leakgauge.attacks.base import Attack
 from leakgauge.attacks.matching.optimisers import Adam
 from leakgauge.attacks.recipes import lamp, lamp_l2, tag
-from leakgauge.attacks.text import TextMatching, TokenSpans
+from leakgauge.attacks.text import TextMatching
 from leakgauge.bounds import bound_of
 from leakgauge.config import build_client, build_defence
 from leakgauge.data import Dataset, Text
@@ -60,7 +58,7 @@ from text_cases import (
     trained,
 )
 
-SHORT, MATCHING = 20, 40
+SHORT, MATCHING = 20, 150
 """Steps of a training under a defence, and of the attacks that match gradients."""
 
 CROWD = 99
@@ -69,13 +67,13 @@ CROWD = 99
 SMALL = GPT(width=128)
 DEFENCES = (
     "none",
-    "gaussian_noise:std=0.00001",
-    "gaussian_noise:std=0.0001",
     "gaussian_noise:std=0.001",
     "pruning:keep=0.1",
-    "clipping:max_norm=0.1",
     "dpsgd:noise_multiplier=0.1",
     "dpsgd:noise_multiplier=1",
+    "clipping:max_norm=0.1",
+    "gaussian_noise:std=0.00001",
+    "gaussian_noise:std=0.0001",
 )
 
 
@@ -146,14 +144,6 @@ def adapters(data: Dataset) -> Iterator[Row]:
                 }
 
 
-@contextmanager
-def matchers(data: Dataset) -> Iterator[dict[str, Attack]]:
-    """The attacks that match gradients, LAMP with a language prior of the public half."""
-    with TemporaryDirectory() as folder:
-        known = str(public_file(Path(folder), rendered(public(data), data.space)))
-        yield {"tag": tag(steps=MATCHING), "lamp": lamp(public=known, steps=MATCHING)}
-
-
 def tuning(data: Dataset) -> Iterator[Row]:
     """TAG's and LAMP's rates, and the weight of LAMP's prior, on public texts; the prior is of the others of them."""
     model = trained(data, SMALL, STEPS, NextToken())
@@ -175,27 +165,43 @@ def at_rate(attack: TextMatching, rate: float) -> TextMatching:
     return replace(attack, attack=replace(attack.attack, optimiser=Adam(learning_rate=rate)))
 
 
-def defences(data: Dataset) -> Iterator[Row]:
-    """Each against the exact attack, TAG and LAMP, and its cost: perplexity of other texts after a training under it,
-    from the model that the public half made, on the private one."""
+def setups(data: Dataset) -> Iterator[tuple[str, nn.Module, str, int]]:
+    """The name of each defence, the model that a client is sent, the defence of its update, and the size of a batch."""
     base = trained(data, SMALL, STEPS, NextToken())
+    for words in DEFENCES:
+        yield words, base, words, 1
     frozen = deepcopy(base)
     for name, tensor in frozen.named_parameters():
         tensor.requires_grad_("tokens" not in name)
-    setups: list[tuple[str, nn.Module, str, int]] = [(words, base, words, 1) for words in DEFENCES]
-    setups += [("frozen embeddings", frozen, "none", 1), ("batch of 8", base, "none", 8)]
+    yield "frozen embeddings", frozen, "none", 1
     for rank in (4, 16):
-        setups.append((f"LoRA, rank {rank}", adapted(deepcopy(base), rank, False), "none", 1))
-    for name, model, words, size in setups:
+        yield f"LoRA, rank {rank}", adapted(deepcopy(base), rank, False), "none", 1
+    yield "batch of 8", base, "none", 8
+
+
+def defences(data: Dataset) -> Iterator[Row]:
+    """Each against the exact attack, and its cost: perplexity of other texts after a training under it, from the model
+    that the public half made, on the private one."""
+    for name, model, words, size in setups(data):
         bound = bound_of(build_defence(words)(build_client("fedsgd")), crowd=CROWD, guesses=size)
         cost = {"perplexity": perplexity(model, data, words), "bound": bound.at_most, "training_steps": SHORT}
         truth, other = next(batches(data, size, 1))
-        with matchers(data) as approximate:
-            attacks = {"token_spans": TokenSpans(), **(approximate if size == 1 else {})}
-            for kind, attack in attacks.items():
-                heard = rendered(public(data), data.space)
+        heard = rendered(public(data), data.space)
+        row, _ = attacked(model, truth, data.space, other, defence=words, public=heard)
+        yield {"case": f"{name}: token_spans", "defence": name, "attack": "token_spans", **cost, **row}
+
+
+def approximate(data: Dataset) -> Iterator[Row]:
+    """The same by the attacks that match gradients, one text at a time, LAMP with a prior of the public half."""
+    heard = rendered(public(data), data.space)
+    with TemporaryDirectory() as folder:
+        known = str(public_file(Path(folder), heard))
+        attacks = {"tag": tag(steps=MATCHING), "lamp": lamp(public=known, steps=MATCHING)}
+        for name, model, words, size in setups(data):
+            truth, other = next(batches(data, size, 1))
+            for kind, attack in attacks.items() if size == 1 else ():
                 row, _ = attacked(model, truth, data.space, other, defence=words, attack=attack, public=heard)
-                yield {"case": f"{name}: {kind}", "defence": name, "attack": kind, **cost, **row}
+                yield {"case": f"{name}: {kind}", "defence": name, "attack": kind, "steps": MATCHING, **row}
 
 
 def perplexity(model: nn.Module, data: Dataset, words: str) -> float | None:
@@ -239,6 +245,7 @@ PARTS: dict[str, Part] = {
     "lora": adapters,
     "tuning": tuning,
     "defences": defences,
+    "approximate": approximate,
     "steps": local_steps,
 }
 WEIGHED: dict[str, Callable[[Dataset, Path], Iterator[Row]]] = {

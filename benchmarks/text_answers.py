@@ -35,18 +35,18 @@ _SCORES = {
 _BESIDE = {"null": "null_", "guess": "guess_"}
 _DEFENCES = (
     "Which defence stops it at what cost: the small GPT at width 128, one text at a time unless said otherwise. Tokens "
-    "found by the exact attack, by TAG and by LAMP, each with its null in brackets; the guess is of the most frequent "
-    "public tokens. Perplexity is of other sentences after a short training under the defence, from the same model; "
-    "the bound is the most probable that any attacker picks the text among 100"
+    "found by the exact attack, and by TAG and LAMP in 150 steps, each with its null in brackets; the guess is of the "
+    "most frequent public tokens. Perplexity is of other sentences after a short training under the defence, from the "
+    "same model; the bound is the most probable that any attacker picks the text among 100"
 )
 
 
 def told(rows: Rows) -> tuple[str, str]:
     """Sentences and tables, and the figure."""
-    parts = {part: [row for row in rows if row["part"] == part] for part in (*_TITLES, "defences")}
+    parts = {part: [row for row in rows if row["part"] == part] for part in (*_TITLES, "defences", "approximate")}
     said = [f"{title}.\n\n{_table(part, parts[part])}" for part, title in _TITLES.items() if parts[part]]
     if parts["defences"]:
-        said.append(f"{_DEFENCES}.\n\n{_trade_off(parts['defences'])}")
+        said.append(f"{_DEFENCES}.\n\n{_trade_off([*parts['defences'], *parts['approximate']])}")
     exact = [row for row in parts["decoders"] if row["certified"]]
     wrong = [row for row in exact if row["exact_text"] < 1]
     law = parts["lora"]

@@ -115,7 +115,8 @@ class TokenSpans(Attack):
                 "prefixes tried": growth.margins.tried,
                 "texts proposed": len(growth.ended),
             }
-            prefixes = growth.ended if _cover(growth.ended, ratios) or _clear(growing) else []
+            certain = seen.errors is None and _clear(growing)
+            prefixes = growth.ended if certain or _cover(growth.ended, ratios) else []
         elif whole := layers.of(Sight.WHOLE)[:_CONFIRMED]:
             margins.note(ratios[torch.isfinite(ratios)])
             prefixes = assemble(layers.reader, whole, ratios <= 1, count, facts)
