@@ -133,6 +133,7 @@ def answers(results: Results) -> list[Answer]:
         _exact,
         _span,
         _texts,
+        _fuzz,
     )
     return [
         *(make(results) for make in own[:4]),
@@ -593,6 +594,20 @@ def _exact(results: Results) -> Answer:
         f"{table(['kind', *(key.replace('_', ' ') for key in keys)], lines)}"
     )
     return Answer("What comes back exactly, without a search, and is it ever certified wrongly?", said, ("exact.json",))
+
+
+def _fuzz(results: Results) -> Answer:
+    rows = results["fuzz.json"]["rows"]
+    inputs, refused, *wrong = (
+        sum(row[key] for row in rows) for key in ("inputs", "refused", "crashes", "hangs", "outside")
+    )
+    crashes, hangs, outside = wrong
+    said = (
+        f"{inputs:,} malformed files to {_count(len(rows), 'reader')}: {refused:,} were refused in a sentence, the "
+        f"rest read as what they still said; {crashes} crashes, {hangs} over 5 CPU seconds, {outside} that wrote "
+        "outside the folder, started a program or imported what they named."
+    )
+    return Answer("Does a malformed file crash a command, hang it, or run code?", said, ("fuzz.json",))
 
 
 def page(results: Results) -> tuple[str, dict[str, str]]:

@@ -200,31 +200,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, resource.RLIM_INFINITY))
     keep = None if given.out is None else given.out.parent
-    tallies = []
+    facts = {
+        "title": "Malformed files for every reader",
+        "command": f"python benchmarks/fuzz.py --inputs {given.inputs}",
+        "version": VERSION,
+        "fingerprint": answering_code(),
+        "seed": given.seed,
+        "scale": f"{given.inputs} malformed files for each reader",
+    }
+    rows = _kept(given.out, facts)
     for reader in READERS:
-        if given.reader and reader.name not in given.reader:
+        if reader.name in rows or (given.reader and reader.name not in given.reader):
             continue
         began = time.perf_counter()
         tally = fuzz(reader, given.inputs, given.seed, keep)
-        tallies.append(tally)
-        print(f"{row(tally)} ({time.perf_counter() - began:.0f} s)", flush=True)
+        rows[reader.name] = row(tally)
+        print(f"{rows[reader.name]} ({time.perf_counter() - began:.0f} s)", flush=True)
         for said, times in tally.found.most_common(8):
             print(f"    {times} times {said}", flush=True)
-    total = sum(tally.inputs for tally in tallies)
-    bad = [tally.reader for tally in tallies if not tally.sound]
-    print(f"{total} malformed inputs to {len(tallies)} readers; {'unsound: ' + ', '.join(bad) if bad else 'all sound'}")
-    if given.out is not None and not given.reader:
-        facts = {
-            "title": "Malformed files for every reader",
-            "command": f"python benchmarks/fuzz.py --inputs {given.inputs}",
-            "version": VERSION,
-            "fingerprint": answering_code(),
-            "seed": given.seed,
-            "scale": f"{given.inputs} malformed files for each of {len(tallies)} readers",
-            "rows": [row(tally) for tally in tallies],
-        }
-        write_text(given.out, json.dumps(facts, indent=1) + "\n")
+        if given.out is not None:
+            ordered = [rows[one.name] for one in READERS if one.name in rows]
+            write_text(given.out, json.dumps(facts | {"rows": ordered}, indent=1) + "\n")
+    bad = [name for name, one in rows.items() if one["crashes"] or one["hangs"] or one["outside"]]
+    total = sum(one["inputs"] for one in rows.values())
+    print(f"{total} malformed inputs to {len(rows)} readers; {'unsound: ' + ', '.join(bad) if bad else 'all sound'}")
     return 1 if bad else 0
+
+
+def _kept(out: Path | None, facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The rows of a run of the same code that was stopped, by reader."""
+    if out is None or not out.is_file():
+        return {}
+    before = json.loads(out.read_text("utf-8"))
+    same = all(before.get(name) == value for name, value in facts.items())
+    return {one["reader"]: one for one in before["rows"]} if same else {}
 
 
 if __name__ == "__main__":

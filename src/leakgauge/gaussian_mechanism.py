@@ -7,6 +7,9 @@ import math
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
+_LOUDEST = 1e150
+"""Shifts beyond it have squares that no float holds, and no noise to speak of."""
+
 
 def gaussian_epsilon(shift: float, delta: float) -> float:
     """The epsilon of one Gaussian mechanism whose sensitivity is ``shift`` standard deviations.
@@ -21,6 +24,8 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
         below = math.exp(min(epsilon + log_ndtr(-shift / 2 - epsilon / shift), 0.0))
         return float(ndtr(shift / 2 - epsilon / shift)) - below - delta
 
+    if shift > _LOUDEST:
+        return math.inf
     most = shift**2 / 2 + shift * -float(ndtri(delta)) + 1
     return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, most, xtol=1e-9))
 

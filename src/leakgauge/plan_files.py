@@ -25,6 +25,8 @@ def load_config(path: Path, *, trust: bool = False, replaced: Collection[str] = 
     Keys that are ``replaced`` by what the user says otherwise may hold anything, as nobody reads them.
     """
     values = _parse(path)
+    if any("\0" in text for text in _texts(values)):
+        raise InvalidFile(f"The configuration {path} holds a NUL in a text, which no name has; correct it.")
     code = next(_code_in({key: value for key, value in values.items() if key not in replaced}), None)
     if code is not None and not trust:
         raise InvalidCase(

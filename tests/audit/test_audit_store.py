@@ -432,3 +432,15 @@ def test_pictures_of_other_names_are_refused(tmp_path: Path, make_record: MakeRe
     write_tensors(tmp_path / "tensors" / "one.safetensors", {"unknown": torch.zeros(1)})
     with pytest.raises(InvalidFile, match="damaged"):
         store.get("one")
+
+
+def test_a_lock_that_is_no_database_or_cannot_be_made_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    store = FolderStore.create(tmp_path / "out")
+    (tmp_path / "out" / "driver.sqlite").write_bytes(b"no database" * 100)
+    assert not store.is_driven()
+    with pytest.raises(InvalidFile, match="delete it"), store.driven():
+        pass
+    (tmp_path / "out" / "driver.sqlite").unlink()
+    (tmp_path / "out" / "driver.sqlite").mkdir()
+    with pytest.raises(InvalidFile, match="Cannot use"), store.driven():
+        pass

@@ -53,3 +53,10 @@ def test_what_has_no_answer_is_refused_in_one_sentence(said, words):
     code, out, err = said(*words)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
+
+
+def test_noise_next_to_none_is_answered(capfd):
+    for words in ((), ("--json",)):
+        with pytest.raises(SystemExit) as ended:
+            main(["bound", "--noise", "1e-308", *words])
+        assert ended.value.code == 0, capfd.readouterr().err

@@ -113,3 +113,14 @@ def test_a_closed_or_full_output_is_refused(redirected: str) -> None:
     assert ended.returncode == ExitCode.REFUSED, ended
     assert ended.stderr.startswith("leakgauge: ")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b"], ids=["too long", "with a NUL"])
+def test_a_name_that_no_file_can_have_is_refused_by_every_command(command: Command, mlp: str, name: str) -> None:
+    for words in (("report",), ("status",), ("results",), ("vet",), ("labels", "--model", mlp), ("sweep", "--dry-run")):
+        command(*words, name).refused()
+
+
+def test_a_nul_in_a_plan_is_refused(command: Command) -> None:
+    Path("plan.toml").write_text('data_root = "a\\u0000b"\n')
+    command("audit", "plan.toml").refused("NUL")

@@ -154,3 +154,7 @@ def test_a_challenge_is_made_and_graded(command: Command) -> None:
 def test_a_mistake_is_one_sentence(command: Command, public: Path, words: tuple[str, ...], named: tuple[str, ...]):
     command("instahide", *words).refused(*named)
     assert {path.name for path in Path().iterdir()} == {"public.safetensors"}
+
+
+def test_copies_without_end_are_refused(command: Command) -> None:
+    command("instahide", "encrypt", "--dataset", "digits", "--copies", "1" + "0" * 30).refused("at most", "copies")

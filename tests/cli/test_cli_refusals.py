@@ -77,6 +77,8 @@ def refuses(command: Command, small: Words, tmp_path: Path) -> Callable[..., Non
         ({"batch_size": "many"}, ("--batch-size", "'many'")),
         ({"rounds": "0"}, ("rounds >= 1",)),
         ({"distractors": "-1"}, ("distractors >= 0",)),
+        ({"distractors": "1000000000000000000000000000000"}, ("at most", "distractors")),
+        ({"nulls": "1000000000"}, ("at most", "nulls")),
         ({"steps": "0"}, ("steps >= 1",)),
         ({"train_steps": "-1"}, ("train_steps >= 0",)),
         ({"rounds": "1000"}, ("1000 private images", "359", "lower batch_size or rounds")),

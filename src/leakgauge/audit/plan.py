@@ -57,6 +57,7 @@ DEFAULT_DEFENCES = (
     "clipping:max_norm=1+gaussian_noise:std=0.1",
     "dpsgd:noise_multiplier=2",
 )
+MOST_DISTRACTORS, MOST_NULLS = 100_000, 1_000
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,11 @@ class AuditPlan:
             raise InvalidCase(
                 f"An audit needs batch_size >= 1, rounds >= 1, distractors >= 0 and nulls >= 0, got {self.batch_size}, "
                 f"{self.rounds}, {self.distractors} and {self.nulls}; correct the plan."
+            )
+        if self.distractors > MOST_DISTRACTORS or self.nulls > MOST_NULLS:
+            raise InvalidCase(
+                f"A crowd has at most {MOST_DISTRACTORS} distractors and an audit {MOST_NULLS} nulls, got "
+                f"{self.distractors} and {self.nulls}; more would take without end and tell no more."
             )
         if self.train_steps is not None and self.train_steps < 0:
             raise InvalidCase(f"The model needs train_steps >= 0, got {self.train_steps}; 0 leaves it as it is.")

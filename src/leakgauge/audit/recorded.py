@@ -17,6 +17,7 @@ from leakgauge.audit.declaration import redeclare
 from leakgauge.audit.execute import PreparedAudit
 from leakgauge.audit.executors.memory import check_inputs
 from leakgauge.audit.grid import Round
+from leakgauge.audit.plan import MOST_NULLS
 from leakgauge.audit.references import load_references, pool_of_references
 from leakgauge.audit.result import RECORDED, UNDEFENDED
 from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
@@ -86,8 +87,8 @@ class RecordedPlan:
     trust: bool = False
 
     def __post_init__(self) -> None:
-        if self.nulls < 0:
-            raise InvalidCase(f"An audit has nulls >= 0, got {self.nulls}; correct it.")
+        if not 0 <= self.nulls <= MOST_NULLS:
+            raise InvalidCase(f"An audit has nulls >= 0 and at most {MOST_NULLS}, got {self.nulls}; correct it.")
         if self.references is not None and not self.truths:
             raise InvalidCase("References are what a truth is told from; give --truth as well, or leave them out.")
         if self.truths and len(self.truths) != len(self.files):

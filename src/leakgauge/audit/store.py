@@ -218,10 +218,12 @@ class FolderStore(Store):
     @contextmanager
     def driven(self) -> Iterator[None]:
         """By a transaction in a database of its own: sqlite ends it with the process, however that ends."""
-        with closing(sqlite3.connect(self.folder / _LOCK, timeout=0, isolation_level=None)) as lock:
+        with self._lock() as lock:
             try:
                 lock.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
+            except sqlite3.DatabaseError as error:
+                if not isinstance(error, sqlite3.OperationalError):
+                    raise InvalidFile(f"{self.folder / _LOCK} is damaged ({error}); delete it.") from error
                 who = self.news()
                 at = f" (process {who.get('process')} on {who.get('machine')})" if who else ""
                 raise InvalidFile(
@@ -233,15 +235,27 @@ class FolderStore(Store):
             finally:
                 (self.folder / _NEWS).unlink(missing_ok=True)
 
+    @contextmanager
+    def _lock(self) -> Iterator[sqlite3.Connection]:
+        path = self.folder / _LOCK
+        try:
+            connection = sqlite3.connect(path, timeout=0, isolation_level=None)
+        except sqlite3.Error as error:
+            raise InvalidFile(f"Cannot use {path} ({error}); choose another folder with --out.") from error
+        with closing(connection):
+            yield connection
+
     def is_driven(self) -> bool:
         """Whether a process is running cases into this folder."""
         if not (self.folder / _LOCK).is_file():
             return False
-        with closing(sqlite3.connect(self.folder / _LOCK, timeout=0, isolation_level=None)) as lock:
+        with self._lock() as lock:
             try:
                 lock.execute("BEGIN EXCLUSIVE")
             except sqlite3.OperationalError:
                 return True
+            except sqlite3.DatabaseError:  # no database at all, so that nobody holds it
+                return False
         return False
 
     def of_workers(self) -> Store:

@@ -82,8 +82,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if sys.stdout is None:  # closed by who called
         refuse("There is no standard output to write an answer to; send it to a file, or to /dev/null.")
+<<<<<<< HEAD
     if _COMPLETION in os.environ:  # a shell asks, which click answers itself
         app(prog_name="leakgauge")
+=======
+    if any("\0" in word for word in words):
+        refuse("A word of the command holds a NUL, which no name has; correct it.")
+>>>>>>> hardening
     try:
         _run(words)
     except LeakGaugeError as error:
@@ -99,9 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _drop_output()
         sys.exit(ExitCode.UNREAD)
     except (Exception, SystemExit) as error:
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            _drop_output()
-            refuse(f"The answer cannot be written ({error.strerror}); make room for it, or write it elsewhere.")
+        if isinstance(error, OSError):
+            _refuse_machine(error)
         crash(error, words)
     sys.exit(ExitCode.ANSWERED)
 
@@ -112,6 +116,15 @@ def _run(words: list[str]) -> None:
     with _stopped_kindly(), command.make_context("leakgauge", words) as context:
         command.invoke(context)
     sys.stdout.flush()
+
+
+def _refuse_machine(error: OSError) -> None:
+    """What the machine does not allow, where it says what of: no room, or a file by its name."""
+    if error.errno in _NO_ROOM:
+        _drop_output()
+        refuse(f"The answer cannot be written ({error.strerror}); make room for it, or write it elsewhere.")
+    if error.filename is not None:
+        refuse(f"Cannot use {str(error.filename)[:200]}: {error.strerror}; check the path.")
 
 
 def _drop_output() -> None:

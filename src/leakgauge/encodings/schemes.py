@@ -155,6 +155,10 @@ class Secret(NamedTuple):
     flipped: Tensor
 
 
+MOST_COPIES = 10_000
+"""Encryptions of one image; the published challenge has 50."""
+
+
 def encrypt(
     scheme: Scheme,
     private: Batch,
@@ -167,6 +171,8 @@ def encrypt(
     """Encrypt the images ``copies`` times, each time with a new key; copy c of image i is encoding c n + i."""
     if copies < 1:
         raise InvalidCase(f"encrypt(copies=...) must be at least 1, got {copies}; it is encryptions per image.")
+    if copies > MOST_COPIES:
+        raise InvalidCase(f"An image is encrypted at most {MOST_COPIES} times, got {copies} copies; lower them.")
     check_images(private.inputs, public)
     num_public = 0 if public is None else len(public)
     mixing = stack_mixings([scheme.draw(len(private), num_public, keys=keys) for _ in range(copies)])
