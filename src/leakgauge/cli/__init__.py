@@ -82,13 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if sys.stdout is None:  # closed by who called
         refuse("There is no standard output to write an answer to; send it to a file, or to /dev/null.")
-<<<<<<< HEAD
     if _COMPLETION in os.environ:  # a shell asks, which click answers itself
         app(prog_name="leakgauge")
-=======
     if any("\0" in word for word in words):
         refuse("A word of the command holds a NUL, which no name has; correct it.")
->>>>>>> hardening
     try:
         _run(words)
     except LeakGaugeError as error:
