@@ -23,7 +23,7 @@ _TITLES = {
     "above",
     "steps": "FedAvg: two texts, so many steps at a learning rate, read at the weights that were sent; rank is that of "
     "the span of all steps, of 256 at most",
-    "tuning": "How TAG's rate and the weight of LAMP's prior were chosen: on three public texts, one at a time",
+    "tuning": "How rates were chosen: on three public texts, one at a time",
 }
 _SCORES = {
     "tokens found": "token_recall",

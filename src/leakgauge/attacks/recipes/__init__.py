@@ -4,7 +4,7 @@ from leakgauge.attacks.recipes.balunovic2022 import lamp, lamp_l2
 from leakgauge.attacks.recipes.best import Best, best
 from leakgauge.attacks.recipes.deng2021 import tag
 from leakgauge.attacks.recipes.dimitrov2022 import epoch_copies
-from leakgauge.attacks.recipes.exact import exact
+from leakgauge.attacks.recipes.exact import Exact, exact
 from leakgauge.attacks.recipes.fang2023 import gifd
 from leakgauge.attacks.recipes.geiping2020 import (
     inverting_gradients,
