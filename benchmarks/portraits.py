@@ -100,7 +100,8 @@ def _text(row: Finding) -> list[str]:
     if not isinstance(record.space, TokenSpace) or record.pictures.reconstructions is None:
         return []
     originals = () if record.pictures.originals is None else record.pictures.originals[:1]
-    return [record.space.render(one).strip() for one in (*originals, *record.pictures.reconstructions[:1])]
+    texts = (*originals, *record.pictures.reconstructions[:1])
+    return ["nothing" if bool(one.isnan().any()) else record.space.render(one).strip() for one in texts]
 
 
 def _draw(result: AuditResult, path: Path) -> bool:

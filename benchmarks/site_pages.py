@@ -112,7 +112,7 @@ def _of_attack(name: str, portraits: Mapping[str, Any]) -> Iterator[str]:
 
 def _table(rows: list[dict[str, Any]]) -> str:
     of_labels = any(row["labels"] or row["counts"] for row in rows)
-    head = "| defence | verdict | leaked | PSNR | null |" if not of_labels else "| defence | labels |"
+    head = "| defence | PSNR | null |" if not of_labels else "| defence | labels |"
     lines = [head, "|---" * (head.count("|") - 1) + "|"]
     for row in rows:
         name = humanise(row["defence"])
@@ -120,7 +120,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             lines.append(f"| {name} | {row['labels'] or 'not judged'}{_counts(row)} |")
             continue
         scores = " | ".join("not measured" if row[one] is None else f"{row[one]} dB" for one in ("psnr", "null"))
-        lines.append(f"| {name} | {row['verdict']} | {row['leaked']} of {row['of']} | {scores} |")
+        lines.append(f"| {name} | {scores} |")  # no verdict: one input and one null convict nobody
     return "\n".join(lines)
 
 
@@ -145,12 +145,12 @@ def _of_defence(name: str, portraits: Mapping[str, Any]) -> Iterator[str]:
         for row in seen["rows"]:
             if name in {part.partition(":")[0] for part in row["defence"].split("+")} and row["psnr"] is not None:
                 null = "not measured" if row["null"] is None else f"{row['null']} dB"
-                found = f"{humanise(row['defence'])} | {row['verdict']} | {row['psnr']} dB | {null}"
+                found = f"{humanise(row['defence'])} | {row['psnr']} dB | {null}"
                 rows.append(f"| [{attack}](../attacks/{attack}.md) | {found} |")
     if rows:
         yield "## What attacks made of it"
         yield "From the portraits of the attacks, short and of one embedded input; a stronger attack may find more."
-        yield "\n".join(["| attack | as tried | verdict | PSNR | null |", "|---|---|---|---|---|", *rows])
+        yield "\n".join(["| attack | as tried | PSNR | null |", "|---|---|---|---|", *rows])
     yield "## What breaks it"
     answered = "[trade-offs](../../tradeoff.md); measured: [results](../../results.md)"
     yield f"What an attacker who knows a defence does about it, and what it costs: {answered}."
