@@ -15,6 +15,7 @@ from leakgauge.attacks.matching.objectives import Cosine
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.recipes.chain import ChainSearch
+from leakgauge.attacks.recipes.exact import exact
 from leakgauge.attacks.span import SpanMatching
 from leakgauge.defences import Clipping
 from leakgauge.errors import InvalidFile
@@ -157,5 +158,5 @@ def test_a_guide_leads_where_spans_alone_end_in_a_jigsaw(attacked):
     seen = attacked(module, truth)
     errors = [error(attack(seen, generator=seeded(0)), truth) for attack in (alone, guided)]
     assert errors[0] > 10 * errors[1]
-    chosen = best().span(seen, 1)
+    chosen = exact().span_matching(seen, 1)
     assert (chosen.guide, chosen.starts) == (guided.guide, 1)
