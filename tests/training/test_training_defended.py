@@ -279,6 +279,7 @@ def test_a_language_model_trains_under_a_defence_without_classes():
     learner, state = learner_and_state(model, NextToken(), mode="train")
     data = texts.train[torch.arange(4)]
     training = DefendedTraining(learner, state, data, Clipping(1.0), Training(8, 4, 0.5))
-    training.run()
+    while not training.over:
+        training.step()
     before, after = (float(learner.objective(one.params, one.buffers, data)) for one in (state, training.state))
     assert after < before
