@@ -48,9 +48,9 @@ def test_five_lines_of_the_readme_find_that_a_linear_first_model_leaks(tmp_path,
     }
     exec(compile(block, "README.md", "exec"), names)
     assert names["result"]["none"].measurements["psnr"].attack.mean > 100
-    assert names["result"]["none"].verdict is Verdict.LEAKS
+    assert names["result"]["none"].verdict is Verdict.CERTIFIED
     assert (tmp_path / "report" / "index.html").is_file()
-    assert capsys.readouterr().out.startswith("leaks ")
+    assert capsys.readouterr().out.startswith("leaks, certified exact ")
 
 
 def test_five_lines_of_the_readme_give_a_row_of_a_table_away_exactly(capsys, monkeypatch):
@@ -60,7 +60,7 @@ def test_five_lines_of_the_readme_give_a_row_of_a_table_away_exactly(capsys, mon
     # The closed form finds the row; the search beside it needs no more than a step to be run.
     monkeypatch.setattr(leakgauge, "audit", partial(leakgauge.audit, budget=leakgauge.Budget(steps=1)))
     exec(compile(block, "README.md", "exec"), {})
-    assert capsys.readouterr().out == "leaks 1.0\n"
+    assert capsys.readouterr().out == "leaks, certified exact 1.0\n"
 
 
 def test_the_face_is_recovered_above_25_db_undefended_while_its_null_is_not_and_noise_stops_it(tmp_path, monkeypatch):
