@@ -17,7 +17,7 @@ from leakgauge.attacks.recipes.exact import Exact
 from leakgauge.attacks.recipes.families import Family, matching_recipe
 from leakgauge.attacks.recipes.local_steps import follow_local_steps
 from leakgauge.errors import LeakGaugeError
-from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.protocol.observation import UpdateObservation, known
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Best(SteppedAttack, OwnBudget):
         recipe: GradientMatching | None = None,
     ) -> Stepper:
         """The attack at its start; ``recipe`` takes the place of the family's, on the observations as they are."""
+        known(observations[0].num_examples, "num_examples", needed_by=self)
         exact, started = Exact(self.budget), self.budget.now()
         if (answers := exact.closed_form(observations, generator=generator)) is not None:
             return Answered(answers)

@@ -12,7 +12,7 @@ from torch import Generator
 
 from leakgauge.attacks.analytic import FullyConnected, LinearBatches, PatchEmbedding
 from leakgauge.attacks.analytic.linear_layer import not_applicable
-from leakgauge.attacks.base import Answered, Attack, SteppedAttack, Stepper
+from leakgauge.attacks.base import Answered, Attack, SteppedAttack, Stepper, finite_update
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.matching.engine.layers import Affine, Convolution
 from leakgauge.attacks.matching.objectives import Cosine
@@ -47,6 +47,10 @@ class Exact(SteppedAttack, OwnBudget):
     budget: Budget = Budget(steps=600)
 
     def search(self, observations: Sequence[UpdateObservation], *, generator: Generator) -> Stepper:
+        for seen in observations:
+            finite_update(seen)
+            known(seen.num_examples, "num_examples", needed_by=self)
+            known(seen.local_update, "local_update", needed_by=self)
         if (answers := self.closed_form(observations, generator=generator)) is not None:
             return Answered(answers)
         try:
