@@ -119,6 +119,7 @@ def answers(results: Results) -> list[Answer]:
         _quality,
         _tradeoff,
         _filters,
+        _batch_rule,
         _bounds,
         _calibration,
         _architectures,
@@ -287,6 +288,21 @@ def _filters(results: Results) -> Answer:
         f"control is what the same attack finds of others undefended. {result['sentence']}\n\n{table(columns, lines)}"
     )
     return Answer("Do the filters that NVFlare and Flower deploy protect anything?", said, ("tradeoff-filters.json",))
+
+
+def _batch_rule(results: Results) -> Answer:
+    """What the batch that the rank rule asks for buys and costs, in the words of the trade-off itself."""
+    result = results["tradeoff-batch-rule.json"]
+    (row,) = result["rows"]
+    columns, lines = ["batch", "identified", "null", "PSNR", "null", "verdict"], []
+    for view in row["leakage"]:
+        found = [view["metrics"][name] for name in ("identification", "psnr")]
+        scores = [number(value) for one in found for value in (one["mean"], one["null"]["mean"])]
+        lines.append([str(view["batch_size"]), *scores, view["verdict"]])
+    rule = next(one for one in result["remarks"] if "rank rule" in one)
+    model = result["description"]["model"]
+    said = f"{rule} (`{model}`, untrained, {result['rows'][0]['leakage'][0]['attack']}.)\n\n{table(columns, lines)}"
+    return Answer("Is a larger batch a defence?", said, ("tradeoff-batch-rule.json",))
 
 
 def _aggregation(results: Results) -> Answer:
