@@ -101,6 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _drop_output()
         sys.exit(ExitCode.UNREAD)
     except (Exception, SystemExit) as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich turns it into an exit of its own
+            _drop_output()
+            sys.exit(ExitCode.UNREAD)
         if isinstance(error, OSError):
             _refuse_machine(error)
         crash(error, words)
