@@ -65,7 +65,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._strong = tag == "strong"
-        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+        wanted = [value or "" for name, value in attrs if name in ("src", "href")]
+        self.sources += [one for one in wanted if not one.startswith("#")]  # a place on the page itself
 
     def handle_data(self, data: str) -> None:
         if self._strong:
