@@ -125,20 +125,29 @@ def stopped(out: Path, random: Random, seconds: float) -> dict[str, Any]:
                     stops += 1
             _, said = one.communicate(timeout=300)
         wrong += [] if one.returncode in _ENDS else [f"ended with {one.returncode}: {said.decode()[-200:]}"]
-        wrong += [f"orphan {process}" for process in group(one.pid)]
+        wrong += [f"orphan {process}" for process in outlived(one.pid)]
         wrong += left_over(out)
         if one.returncode == 0:
             break
     return {"stops": stops, "wrong": wrong}
 
 
-def group(leader: int) -> Iterator[int]:
-    """Processes that a command started and that outlived it."""
+def outlived(leader: int, patience: float = 20.0) -> list[str]:
+    """Processes that a command started and that outlived it. A worker whose command was killed learns of it from the
+    end of its pipe, and may first have to finish importing: it has ``patience`` seconds to see it."""
+    until = time.monotonic() + patience
+    while (left := list(group(leader))) and time.monotonic() < until:
+        time.sleep(0.05)
+    return left
+
+
+def group(leader: int) -> Iterator[str]:
+    """The living processes of a command's group, each with what it runs."""
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError, IndexError):
             fields = (entry / "stat").read_text("utf-8").rpartition(")")[2].split()
             if int(fields[2]) == leader and fields[0] != "Z":
-                yield int(entry.name)
+                yield f"{entry.name}: {(entry / 'cmdline').read_text('utf-8').replace(chr(0), ' ')[:200]}"
 
 
 def left_over(out: Path) -> list[str]:

@@ -27,7 +27,7 @@ def test_a_process_that_outlives_its_leader_is_seen():
     sleeping = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'input()'], stdin=0); sys.exit()"
     with subprocess.Popen([sys.executable, "-c", sleeping], stdin=subprocess.PIPE, start_new_session=True) as leader:
         leader.wait()
-        assert len(list(soak.group(leader.pid))) == 1
+        assert len(soak.outlived(leader.pid, patience=0.0)) == 1
 
 
 def test_half_a_file_and_a_damaged_store_are_seen(tmp_path: Path):
