@@ -111,7 +111,7 @@ def pooled(cases: Sequence[Case], prepared: PreparedAudit, jobs: int, watch: Wat
 
 
 def listing(count: int = 10_000) -> dict[str, Any]:
-    """How long it takes to list so many records, and what that adds to the memory of this process."""
+    """How long listing so many records takes, also in terms of parsing their JSON alone, and what memory it adds."""
     small = prepare(replace(PLAN, steps=2))
     (record,) = InProcess().run(small.cases[:1], small.metrics, MemoryStore())
     plain = replace(record, pictures=Pictures())
@@ -120,16 +120,22 @@ def listing(count: int = 10_000) -> dict[str, Any]:
         bodies = [(f"{number:024}", replace(plain, key=f"{number:024}").to_json()) for number in range(count)]
         with store._connection() as connection:
             connection.executemany("INSERT INTO records (key, body) VALUES (?, ?)", bodies)
+        body = bodies[0][1]
         del bodies
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started, spent = time.perf_counter(), time.process_time()
         found = sum(1 for _ in store.records())
         wall, cpu = time.perf_counter() - started, time.process_time() - spent
+        spent = time.process_time()
+        for _ in range(count):
+            json.loads(body)
+        parsing = time.process_time() - spent
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     row = {
         "records": found,
         "seconds": round(wall, 3),
         "cpu_seconds": round(cpu, 3),
+        "times_of_parsing": round(cpu / parsing, 1),
         "grown_megabytes": round(grown, 1),
     }
     print(row, flush=True)
