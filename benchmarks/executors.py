@@ -4,9 +4,9 @@
     python benchmarks/executors.py --parts faults      # a local Ray cluster of two nodes, of which one is killed
 
 Equal cases of about --seconds of work each, by a fixed number of steps. The overhead is what one worker of the pool
-takes, from the moment it has started, over the seconds that its cases took in it; the speed-up is that of two workers
-over one. The start of the workers, which import torch, is told apart. The memory is that of the process that drives a
-sweep of many short cases, after a tenth of them and at the end. The load before each part stands beside it: on
+takes, from the moment it has started, over what the same cases take in this process; the speed-up is that of two
+workers over one. The start of the workers, which import torch, is told apart. The memory is that of the process that
+drives a sweep of many short cases, after a tenth of them and at the end. The load before each part stands beside it: on
 cores that others use, a waiting worker and a waiting driver are counted as overhead.
 """
 
@@ -241,7 +241,7 @@ def ray_run(prepared: PreparedAudit) -> dict[str, Any]:
     return row
 
 
-PARTS = ("pool", "listing", "memory", "faults", "in process", "ray")
+PARTS = ("pool", "listing", "memory", "faults", "ray")
 
 
 def measure(part: str, seconds: float) -> dict[str, Any]:
@@ -257,16 +257,16 @@ def measure(part: str, seconds: float) -> dict[str, Any]:
     if part == "ray":
         return {"ray": ray_run(prepared)}
     watch = Watched()
-    if part == "in process":
-        run = InProcess().run(prepared.cases, prepared.metrics, MemoryStore(), watch)
-        return {"in_process": measured("in process", run, watch)}
+    alone = measured("in process", InProcess().run(prepared.cases, prepared.metrics, MemoryStore(), watch), watch)
+    watch = Watched()
     one = measured("pool of 1", pooled(prepared.cases, prepared, 1, watch), watch)
     watch = Watched()
     two = measured("pool of 2", pooled(prepared.cases, prepared, 2, watch), watch)
     return {
+        "in_process": alone,
         "pool_of_1": one,
         "pool_of_2": two,
-        "overhead": round(one["seconds"] / one["seconds_of_cases"] - 1, 4),
+        "overhead": round(one["seconds"] / alone["seconds"] - 1, 4),
         "overhead_in_cpu_seconds_of_driver": round(one["driver_cpu_seconds"] / one["cpu_seconds_of_cases"], 4),
         "speed_up_of_two": round(one["seconds"] / two["seconds"], 3),
     }
