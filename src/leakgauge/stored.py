@@ -60,8 +60,9 @@ def _check_of(hint: Any) -> _Check:
         return lambda value: type(value) in simple
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, UnionType):
-        ways = tuple(_check_of(one) for one in inner)
-        return lambda value: any(fits(value) for fits in ways)
+        plain = frozenset().union(*(_simple(one) or () for one in inner))
+        ways = tuple(_check_of(one) for one in inner if _simple(one) is None)
+        return lambda value: type(value) in plain or any(fits(value) for fits in ways)
     if kind is Literal:
         return lambda value: value in inner
     if kind in (tuple, list):
