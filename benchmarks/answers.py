@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import plots
 import readings
 import text_answers
+from leakgauge.reproduce import SCALES
 from leakgauge.reproduce.standing import at_null, higher_is_leakier
 from readings import OURS, Result, number, spread
 from result_tables import anchor, control, table
@@ -50,7 +51,7 @@ class Question:
     shown: str = ""
 
     def answer(self, results: Results) -> Answer:
-        name = _file(results, self.table)
+        name, *others = _files(results, self.table)
         result = results[name]
         rows = [row for row in result["rows"] if re.search(self.shown, row["label"])]
         plot = (
@@ -65,7 +66,7 @@ class Question:
         ]
         sentences += _conclusions(result)
         told = "" if plot is not None and len(rows) > 8 else "\n" + _told(result, rows, self.metric)
-        return Answer(self.asked, " ".join(sentences) + "\n" + told, (name,), plot)
+        return Answer(self.asked, " ".join(sentences) + "\n" + told, (name, *others), plot)
 
 
 QUESTIONS = (
@@ -148,9 +149,10 @@ def answers(results: Results) -> list[Answer]:
 # What holds for every table.
 
 
-def _file(results: Results, table: str) -> str:
-    (name,) = (name for name in results if name.startswith(f"{table}-"))
-    return name
+def _files(results: Results, table: str) -> list[str]:
+    """The files of a table, that of its largest scale first."""
+    found = [name for name in results if name.startswith(f"{table}-")]
+    return sorted(found, key=lambda name: SCALES.index(results[name]["scale"]), reverse=True)
 
 
 def _count(number: int, noun: str) -> str:
