@@ -11,7 +11,8 @@ from leakgauge.protocol import FedAvg
 from leakgauge.reproduce import TABLES, Row
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.measures.updates import Setting, budget_of
-from leakgauge.reproduce.papers.geiping2020 import PUBLISHED, federated_attack
+from leakgauge.reproduce.papers.geiping2020.published import PUBLISHED
+from leakgauge.reproduce.papers.geiping2020.settings import federated_attack
 
 AS_PRINTED = {
     "table1": "46.25 12.66, 13.24 5.44, 10.29 5.38, 6.90 2.80, 18.00 3.33, 18.08 4.27, 19.83 2.96, 13.95 3.38",
