@@ -225,7 +225,7 @@ def _told(result: Result, rows: Sequence[Result], metric: str) -> str:
         null = row["null"].get(metric)
         cells = [
             readings.published(row, metric, first),
-            spread(row["ours"][metric]),
+            readings.ours(row, metric, first),
             "–" if null is None else spread(null),
         ]
         lines.append([row["label"], *cells, "; ".join(readings.remarks(result, row, metric))])
