@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import plots
 import readings
 import text_answers
+from leakgauge.reproduce import SCALES
+from leakgauge.reproduce.standing import at_null, higher_is_leakier
 from readings import OURS, Result, number, spread
 from result_tables import anchor, control, table
 
@@ -49,7 +51,7 @@ class Question:
     shown: str = ""
 
     def answer(self, results: Results) -> Answer:
-        name = _file(results, self.table)
+        name, *others = _files(results, self.table)
         result = results[name]
         rows = [row for row in result["rows"] if re.search(self.shown, row["label"])]
         plot = (
@@ -64,7 +66,7 @@ class Question:
         ]
         sentences += _conclusions(result)
         told = "" if plot is not None and len(rows) > 8 else "\n" + _told(result, rows, self.metric)
-        return Answer(self.asked, " ".join(sentences) + "\n" + told, (name,), plot)
+        return Answer(self.asked, " ".join(sentences) + "\n" + told, (name, *others), plot)
 
 
 QUESTIONS = (
@@ -147,9 +149,10 @@ def answers(results: Results) -> list[Answer]:
 # What holds for every table.
 
 
-def _file(results: Results, table: str) -> str:
-    (name,) = (name for name in results if name.startswith(f"{table}-"))
-    return name
+def _files(results: Results, table: str) -> list[str]:
+    """The files of a table, that of its largest scale first."""
+    found = [name for name in results if name.startswith(f"{table}-")]
+    return sorted(found, key=lambda name: SCALES.index(results[name]["scale"]), reverse=True)
 
 
 def _count(number: int, noun: str) -> str:
@@ -167,7 +170,7 @@ def _extent(result: Result, metric: str) -> str:
     rows = result["rows"]
     updates = sorted({row["ours"][metric]["updates"] for row in rows})
     runs = f"{updates[0]}" if len(updates) == 1 else f"{updates[0]} to {updates[-1]}"
-    weak = sum(readings.at_null(row, metric) for row in rows)
+    weak = sum(at_null(row, metric) for row in rows)
     old = sum(readings.older_recipe(result, row) for row in rows)
     said = f"{_count(len(rows), 'row')} of {runs} {'run' if runs == '1' else 'runs'} each"
     if weak:
@@ -178,8 +181,8 @@ def _extent(result: Result, metric: str) -> str:
 def _extremes(result: Result, metric: str) -> Iterator[str]:
     """The leakiest and the least leaky row; of accuracy and the like, the highest and the lowest."""
     rows = [row for row in result["rows"] if row["ours"][metric]["mean"] is not None]
-    ordered = sorted(rows, key=lambda row: row["ours"][metric]["mean"], reverse=readings.higher_is_leakier(metric))
-    words = ("Highest", "lowest") if readings.higher_is_leakier(metric) else ("Lowest", "highest")
+    ordered = sorted(rows, key=lambda row: row["ours"][metric]["mean"], reverse=higher_is_leakier(metric))
+    words = ("Highest", "lowest") if higher_is_leakier(metric) else ("Lowest", "highest")
     if len(ordered) > 1 and spread(ordered[0]["ours"][metric]) == spread(ordered[-1]["ours"][metric]):
         yield f"All alike: {_one(result, ordered[0], metric)}."
     elif len(ordered) > 1:
@@ -202,7 +205,7 @@ def _pairs(result: Result, metric: str) -> Iterator[str]:
         cell, found, _ = label.partition(OURS)
         theirs = by_label.get(cell, by_label.get(f"{cell}: proposed"))
         if found and mean is not None and theirs is not None:
-            differences.append((mean - theirs) * (1 if readings.higher_is_leakier(metric) else -1))
+            differences.append((mean - theirs) * (1 if higher_is_leakier(metric) else -1))
     if differences:
         ahead = sum(one > 0 for one in differences)
         yield f"On the same updates our attack is leakier than the paper's in {ahead} of {len(differences)} settings."
@@ -222,7 +225,7 @@ def _told(result: Result, rows: Sequence[Result], metric: str) -> str:
         null = row["null"].get(metric)
         cells = [
             readings.published(row, metric, first),
-            spread(row["ours"][metric]),
+            readings.ours(row, metric, first),
             "–" if null is None else spread(null),
         ]
         lines.append([row["label"], *cells, "; ".join(readings.remarks(result, row, metric))])
