@@ -16,7 +16,7 @@ from leakgauge.attacks.encodings.algebra.whitening import Whitened
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT
 from leakgauge.attacks.encodings.clustering.attack import Clustering
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
-from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.encodings.crops import Cropping
 from leakgauge.encodings.schemes import InsideDataset, Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.alignment import align

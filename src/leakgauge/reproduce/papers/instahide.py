@@ -13,7 +13,7 @@ from typing import Any
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
 from leakgauge.attacks.encodings.demasking import DemaskerTraining
-from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.encodings.crops import Cropping
 from leakgauge.data import Cifar10
 from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme
 from leakgauge.reproduce.measures.pools import FirstPools

@@ -20,7 +20,8 @@ from leakgauge.attacks.encodings.algebra.whitening import (
     Whitened,
     centred,
 )
-from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
+from leakgauge.attacks.encodings.search.crops import AlignedSearch
+from leakgauge.encodings.crops import Cropping
 from leakgauge.attacks.encodings.search.public_search import PublicPursuit, PublicSearch, Pursuit, pursue, remainder
 from leakgauge.attacks.encodings.search.statistics import (
     Correlation,

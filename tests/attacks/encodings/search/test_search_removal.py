@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from encodings_support import published
-from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.encodings.crops import Cropping
 from leakgauge.attacks.encodings.search.removal import AlignedRemoval, PublicRemoval
 from leakgauge.data import Photos
 from leakgauge.encodings import CrossDataset, Mixup, Scheme
