@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import plots
 import readings
 import text_answers
+from leakgauge.reproduce.standing import at_null, higher_is_leakier
 from readings import OURS, Result, number, spread
 from result_tables import anchor, control, table
 
@@ -167,7 +168,7 @@ def _extent(result: Result, metric: str) -> str:
     rows = result["rows"]
     updates = sorted({row["ours"][metric]["updates"] for row in rows})
     runs = f"{updates[0]}" if len(updates) == 1 else f"{updates[0]} to {updates[-1]}"
-    weak = sum(readings.at_null(row, metric) for row in rows)
+    weak = sum(at_null(row, metric) for row in rows)
     old = sum(readings.older_recipe(result, row) for row in rows)
     said = f"{_count(len(rows), 'row')} of {runs} {'run' if runs == '1' else 'runs'} each"
     if weak:
@@ -178,8 +179,8 @@ def _extent(result: Result, metric: str) -> str:
 def _extremes(result: Result, metric: str) -> Iterator[str]:
     """The leakiest and the least leaky row; of accuracy and the like, the highest and the lowest."""
     rows = [row for row in result["rows"] if row["ours"][metric]["mean"] is not None]
-    ordered = sorted(rows, key=lambda row: row["ours"][metric]["mean"], reverse=readings.higher_is_leakier(metric))
-    words = ("Highest", "lowest") if readings.higher_is_leakier(metric) else ("Lowest", "highest")
+    ordered = sorted(rows, key=lambda row: row["ours"][metric]["mean"], reverse=higher_is_leakier(metric))
+    words = ("Highest", "lowest") if higher_is_leakier(metric) else ("Lowest", "highest")
     if len(ordered) > 1 and spread(ordered[0]["ours"][metric]) == spread(ordered[-1]["ours"][metric]):
         yield f"All alike: {_one(result, ordered[0], metric)}."
     elif len(ordered) > 1:
@@ -202,7 +203,7 @@ def _pairs(result: Result, metric: str) -> Iterator[str]:
         cell, found, _ = label.partition(OURS)
         theirs = by_label.get(cell, by_label.get(f"{cell}: proposed"))
         if found and mean is not None and theirs is not None:
-            differences.append((mean - theirs) * (1 if readings.higher_is_leakier(metric) else -1))
+            differences.append((mean - theirs) * (1 if higher_is_leakier(metric) else -1))
     if differences:
         ahead = sum(one > 0 for one in differences)
         yield f"On the same updates our attack is leakier than the paper's in {ahead} of {len(differences)} settings."

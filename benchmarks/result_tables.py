@@ -49,11 +49,17 @@ def _reproduction(name: str, result: Result) -> str:
         cells = [row["label"] + _trained(row.get("training")) + remarks]
         for column in columns:
             metric, _, kind = column.partition(": ")
-            cells.append(published(row, metric, metrics[0]) if kind == "published" else measured(row[kind][metric]))
+            cells.append(_cell(row, kind, metric, metrics[0]))
         rows.append([*cells, *(_of_update(row) if "updates" in row else _of_study(row, metrics[0]))])
     notes = "\n".join(f"- {note}" for note in (*result["notes"], *_reasons(result)))
     head, body = _head(name, result, [result["command"]]), table(["setting", *columns, *work], rows)
     return f"{head}\n{body}{_verdict(result)}\n{notes}\n{_sheet(name)}"
+
+
+def _cell(row: Result, kind: str, metric: str, first: str) -> str:
+    if kind == "published":
+        return published(row, metric, first)
+    return readings.ours(row, metric, first) if kind == "ours" else measured(row[kind][metric])
 
 
 def _reasons(result: Result) -> list[str]:

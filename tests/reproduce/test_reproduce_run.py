@@ -273,7 +273,7 @@ def test_no_path_of_the_machine_enters_the_file(options: Options, tmp_path: Path
     assert not any("photographs" in note for note in result.notes)
 
 
-@pytest.mark.parametrize("scale", ["cpu", "full"])
+@pytest.mark.parametrize("scale", ["cpu", "long", "full"])
 def test_beyond_smoke_scale_the_data_is_needed(scale: Any, options: Options) -> None:
     with pytest.raises(InvalidCase, match=r"table0 at scale '\w+' needs the data of Cifar10\(\); name its folder with"):
         reproduce(images_of(EXACT), replace(options, scale=scale))

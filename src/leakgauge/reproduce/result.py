@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from leakgauge.files import write_text
 from leakgauge.fingerprint import digest, environment
+from leakgauge.reproduce.standing import Standing, differences, standing
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Row, Table, measuring_code
 from leakgauge.version import VERSION
 
@@ -29,7 +30,25 @@ class RowResult:
     measure: Measure
     found: Found
 
-    def to_dict(self) -> dict[str, Any]:
+    def differs(self) -> list[str]:
+        """What was run other than in the paper, which is what the scale ``full`` would run."""
+        return list(differences(self.measure, self.row.at("full")))
+
+    def standings(self, first: str) -> dict[str, Standing]:
+        """How the row stands to what was published and to its null, by metric."""
+        row = self._numbers()
+        return {metric: standing(row, metric, first) for metric in self.found.ours}
+
+    def to_dict(self, first: str) -> dict[str, Any]:
+        """The row as JSON has it; ``first`` is the table's own metric."""
+        return {
+            **self._numbers(),
+            "standing": self.standings(first),
+            "differs": self.differs(),
+            **self.found.facts,
+        }
+
+    def _numbers(self) -> dict[str, Any]:
         row = self.row
         return {
             "label": row.label,
@@ -37,7 +56,7 @@ class RowResult:
             "beside": None if row.beside is None else asdict(row.beside),
             "also_published": {name: asdict(one) for name, one in row.also.items()},
             "fingerprint": recipe_fingerprint(row, self.measure),
-            **numbers_of(self.found),
+            **numbers_of(replace(self.found, facts={})),
         }
 
 
@@ -76,17 +95,18 @@ class TableResult:
         }
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [row.to_dict() for row in self.rows]
+        return [row.to_dict(self.table.metrics[0]) for row in self.rows]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know besides the numbers."""
         table, scale = self.table, self.bench.scale
+        shrunk = table.shrunk.get("cpu" if scale == "long" and scale not in table.shrunk else scale)
         stand_in = "Embedded photographs stand in for the paper's data: this shows that the code runs."
         verdict = None if table.contest is None else table.verdict(self._rows())
         return (
             *((stand_in,) if self.bench.data.name == "photos" else ()),
-            *((table.shrunk[scale],) if scale in table.shrunk else ()),
+            *(() if shrunk is None else (shrunk,)),
             *(() if table.null is None else (f"Null: {table.null}.",)),
             *table.assumptions,
             *orders(table, self.rows),

@@ -21,7 +21,8 @@ from leakgauge.fingerprint import digest
 from leakgauge.progress import Watch, unwatched
 from leakgauge.report.images import MOST
 from leakgauge.reproduce.result import RowResult, TableResult, found_of, numbers_of
-from leakgauge.reproduce.table import SCALES, Bench, Found, Measure, Row, Scale, Table, measuring_code
+from leakgauge.reproduce.scales import SCALES, Scale
+from leakgauge.reproduce.table import Bench, Found, Measure, Row, Table, measuring_code
 
 _DIGESTED = 2048
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -20,17 +20,13 @@ from leakgauge.files import finite
 from leakgauge.fingerprint import answering_code, code_fingerprint, digest
 from leakgauge.progress import Progress, Watch, unwatched
 from leakgauge.reproduce.contest import Contest
+from leakgauge.reproduce.scales import Scale
 from leakgauge.training.models import require_training_images
 
 if TYPE_CHECKING:
     from leakgauge.reproduce.run import Options
 
-Scale = Literal["smoke", "cpu", "full"]
-"""smoke: seconds, to see that it runs; cpu: up to an hour on one core; full: the paper's own numbers, for a GPU."""
-
 T = TypeVar("T")
-
-SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 @dataclass(frozen=True)
@@ -270,7 +266,7 @@ class Table:
     null: str | None = None
     shrunk: Mapping[Scale, str] = field(
         default_factory=lambda: dict.fromkeys(
-            ("smoke", "cpu"),
+            ("smoke", "cpu", "long"),
             "Fewer images, less work per attack and, where a row says so, smaller models than in the paper.",
         )
     )

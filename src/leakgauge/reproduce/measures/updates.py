@@ -33,7 +33,8 @@ from leakgauge.randomness import seeded
 from leakgauge.report.images import MOST
 from leakgauge.reproduce.draws import Chosen, Draw, InOrder
 from leakgauge.reproduce.generators import WithGenerator
-from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Scale, Table
+from leakgauge.reproduce.scales import Scale
+from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Table
 from leakgauge.space import InputSpace
 from leakgauge.threads import suitable_threads
 from leakgauge.training import Trained, Training, TrainingPlan, Victim, kept_victim, prepare_training, run_training
@@ -252,9 +253,11 @@ def budget_of(attack: Any) -> Any:
     return None
 
 
-def limit(attack: A, scale: Scale, *, cpu: Budget, full: Budget | None = None) -> A:
-    """The attack with the work that a scale allows it: two steps, so much on a CPU, and its own where none is given."""
-    budget = {"smoke": Budget(steps=2), "cpu": cpu, "full": full or budget_of(attack)}[scale]
+def limit(attack: A, scale: Scale, *, cpu: Budget, long: Budget | None = None, full: Budget | None = None) -> A:
+    """The attack with the work that a scale allows it: two steps, so much on a CPU, for ``long`` as much unless it is
+    given more, and its own for ``full`` where none is given."""
+    budgets = {"smoke": Budget(steps=2), "cpu": cpu, "long": long or cpu, "full": full or budget_of(attack)}
+    budget = budgets[scale]
     changed: A = with_budget(attack, budget)
     return changed
 

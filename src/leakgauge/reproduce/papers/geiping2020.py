@@ -34,7 +34,8 @@ from leakgauge.models import ConvNet, ResNet, lenet_zhu
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.measures.updates import Setting, budget_of, limit
-from leakgauge.reproduce.table import Published, Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Published, Row, Table
 from leakgauge.training import Training
 
 _LOCAL_RATE = 1e-4
@@ -151,13 +152,13 @@ def _resnet(depth: int, width: int, scale: Scale) -> ResNet:
 
 def _convnet(scale: Scale, *, several: bool) -> ConvNet:
     # A quarter of the paper's 64 channels on a CPU where a step through several images or steps takes too long.
-    return ConvNet({"smoke": 2, "cpu": 16 if several else 64, "full": 64}[scale])
+    return ConvNet(at_scale({"smoke": 2, "cpu": 16 if several else 64, "full": 64}, scale))
 
 
 def _table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> Setting:
     small = architecture == _LENET
     # The restarts of appendix C.1, fewer where they would leave no time for steps.
-    restarts = {"smoke": 2, "cpu": 1, "full": 16 if small else 8}[scale]
+    restarts = at_scale({"smoke": 2, "cpu": 1, "full": 16 if small else 8}, scale)
     attacks: Mapping[str, Callable[[], Attack]] = {
         _EUCLIDEAN: lambda: idlg(_LBFGS_STEPS, restarts),
         _PROPOSED: lambda: inverting_gradients(_TABLE4[architecture, trained]),
@@ -166,15 +167,15 @@ def _table1(architecture: str, trained: bool, attack_name: str, scale: Scale) ->
     # Six thousand evaluations of L-BFGS take a minute on LeNet, spent where the paper's number is high.
     slow = small and attack_name == _EUCLIDEAN and not trained
     seconds = 35.0 if not small else 60.0 if slow else 6.0
-    training = (_LENET_TRAINING if small else _RESNET_TRAINING)[scale]
+    training = at_scale(_LENET_TRAINING if small else _RESNET_TRAINING, scale)
     return Setting(
         model=lenet_zhu() if small else _resnet(20, 64, scale),
         attack=_limit(attacks[attack_name](), scale, seconds=seconds),
-        updates={"smoke": 1, "cpu": 6 if slow else 12 if small else 3, "full": 100}[scale],
-        nulls={"smoke": 1, "cpu": 2 if small and not slow else 1, "full": 10}[scale],
+        updates=at_scale({"smoke": 1, "cpu": 6 if slow else 12 if small else 3, "full": 100}, scale),
+        nulls=at_scale({"smoke": 1, "cpu": 2 if small and not slow else 1, "full": 10}, scale),
         training=training if trained else None,
         # From image 100 on, as our recipe was tuned on earlier ones; at full scale the paper's own images.
-        draw=InOrder(100 if scale == "cpu" else 0),
+        draw=InOrder(100 if scale in ("cpu", "long") else 0),
     )
 
 
@@ -182,8 +183,8 @@ def _table2(client: _Client, attack: Attack, scale: Scale) -> Setting:
     return Setting(
         model=_convnet(scale, several=client.images > 1),
         attack=_limit(attack, scale, seconds=100.0),
-        updates={"smoke": 1, "cpu": 2, "full": 100}[scale],
-        nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
+        updates=at_scale({"smoke": 1, "cpu": 2, "full": 100}, scale),
+        nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
         batch_size=client.images,
         local_update=FedAvg(client.epochs, client.minibatch, _LOCAL_RATE),
     )
@@ -193,9 +194,9 @@ def _table3(attack: GradientMatching, scale: Scale) -> Setting:
     return Setting(
         model=_resnet(18, 64, scale),
         attack=_limit(attack, scale, seconds=90.0),
-        updates={"smoke": 1, "cpu": 2, "full": 10}[scale],
-        nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
-        training=_RESNET_TRAINING[scale],
+        updates=at_scale({"smoke": 1, "cpu": 2, "full": 10}, scale),
+        nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
+        training=at_scale(_RESNET_TRAINING, scale),
     )
 
 
@@ -204,8 +205,8 @@ def _figure4(depth: int, width: int, scale: Scale) -> Setting:
         model=_resnet(depth, width, scale),
         # Equal steps, not equal seconds: otherwise the narrow models would get thirty times the steps of the wide.
         attack=_limit(inverting_gradients(), scale, steps=100),
-        updates={"smoke": 1, "cpu": 2, "full": 10}[scale],
-        nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
+        updates=at_scale({"smoke": 1, "cpu": 2, "full": 10}, scale),
+        nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
     )
 
 
@@ -214,8 +215,8 @@ def _figure5(steps: int, rate: float, attack: Attack, scale: Scale) -> Setting:
     return Setting(
         model=_convnet(scale, several=True),
         attack=_limit(attack, scale, seconds=300.0 if long else 60.0),
-        updates={"smoke": 1, "cpu": 1 if long else 2, "full": 10}[scale],
-        nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
+        updates=at_scale({"smoke": 1, "cpu": 1 if long else 2, "full": 10}, scale),
+        nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
         local_update=FedAvg(6 if long and scale == "smoke" else steps, 1, rate),
     )
 
@@ -226,10 +227,10 @@ def _figure5_label(steps: int, rate: float) -> str:
 
 def _figure6(scale: Scale) -> Setting:
     return Setting(
-        model=ResNet(32, {"smoke": 1, "cpu": 16, "full": 160}[scale]),
+        model=ResNet(32, at_scale({"smoke": 1, "cpu": 16, "full": 160}, scale)),
         attack=_limit(inverting_gradients(steps=24_000), scale, seconds=600.0),
         updates=1,
-        batch_size={"smoke": 4, "cpu": 16, "full": 100}[scale],
+        batch_size=at_scale({"smoke": 4, "cpu": 16, "full": 100}, scale),
         training=Training(steps=3_900, batch_size=128, learning_rate=0.05) if scale == "full" else None,
     )
 

@@ -17,7 +17,8 @@ from leakgauge.data import Cifar10, Mnist
 from leakgauge.models import Plain
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.measures.updates import Setting, limit
-from leakgauge.reproduce.table import Published, Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Published, Row, Table
 from leakgauge.training import Training
 from leakgauge.training.run import TrainingPlan
 
@@ -108,18 +109,18 @@ def _limit(attack: Attack, scale: Scale, cpu_steps: int) -> Attack:
 
 
 def _table5(defence: str, batch_size: int, attacker: _Attacker, ours: bool, scale: Scale) -> Setting:
-    model = _MODEL[scale]
+    model = at_scale(_MODEL, scale)
     attack = adaptive(steps=1) if ours else Adaptive(grad_attack(attacker.tv_weight, attacker.bn_weight))
-    size = min(batch_size, {"smoke": 2, "cpu": 32, "full": 32}[scale])
+    size = min(batch_size, at_scale({"smoke": 2, "cpu": 32, "full": 32}, scale))
     return Setting(
         model=build(MODELS, model, kind="model"),
         attack=_limit(attack, scale, _CPU_STEPS[batch_size]),
-        updates={"smoke": 1, "cpu": 3 if size == 1 else 1, "full": max(1, 50 // size)}[scale],
-        nulls={"smoke": 1, "cpu": 1, "full": max(1, 10 // size)}[scale],
+        updates=at_scale({"smoke": 1, "cpu": 3 if size == 1 else 1, "full": max(1, 50 // size)}, scale),
+        nulls=at_scale({"smoke": 1, "cpu": 1, "full": max(1, 10 // size)}, scale),
         batch_size=size,
         mode="train",
-        training=_VICTIM[scale],
-        draw=InOrder(_FIRST[scale]),
+        training=at_scale(_VICTIM, scale),
+        draw=InOrder(at_scale(_FIRST, scale)),
         defence=build_defence(defence),
         threat_model=attacker.threat_model,
         utility=_utility(model, defence, scale),
@@ -162,16 +163,16 @@ def _table5_rows() -> list[Row]:
 
 def _sweep(batch_size: int, attacker: _Attacker, scale: Scale) -> Setting:
     """One image under BN_exact, or a batch under BN_infer, attacked with the weights of a figure's panel."""
-    size = min(batch_size, {"smoke": 2, "cpu": 16, "full": 16}[scale])
+    size = min(batch_size, at_scale({"smoke": 2, "cpu": 16, "full": 16}, scale))
     return Setting(
-        model=build(MODELS, _MODEL[scale], kind="model"),
+        model=build(MODELS, at_scale(_MODEL, scale), kind="model"),
         attack=_limit(grad_attack(attacker.tv_weight, attacker.bn_weight), scale, 100),
-        updates={"smoke": 1, "cpu": 4 if size == 1 else 1, "full": 1}[scale],
+        updates=at_scale({"smoke": 1, "cpu": 4 if size == 1 else 1, "full": 1}, scale),
         nulls=1,
         batch_size=size,
         mode="train",
-        training=_VICTIM[scale],
-        draw=InOrder(_FIRST[scale]),
+        training=at_scale(_VICTIM, scale),
+        draw=InOrder(at_scale(_FIRST, scale)),
         threat_model=attacker.threat_model,
     )
 
@@ -182,13 +183,13 @@ MNIST = _defences((0.5, 0.7, 0.9, 0.95, 0.99, 0.999, 0.9999), combined=0.99)
 def _mnist(defence: str, ours: bool, scale: Scale) -> Setting:
     attack = adaptive(steps=1) if ours else Adaptive(grad_attack(STRONGEST.tv_weight, 0.0))
     return Setting(
-        model=Plain(width={"smoke": 2, "cpu": 16, "full": 32}[scale]),
+        model=Plain(width=at_scale({"smoke": 2, "cpu": 16, "full": 32}, scale)),
         attack=_limit(attack, scale, 100),
-        updates={"smoke": 1, "cpu": 4, "full": 50}[scale],
-        nulls={"smoke": 1, "cpu": 1, "full": 10}[scale],
+        updates=at_scale({"smoke": 1, "cpu": 4, "full": 50}, scale),
+        nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
         mode="train",
-        training=_VICTIM[scale],
-        draw=InOrder(_FIRST[scale]),
+        training=at_scale(_VICTIM, scale),
+        draw=InOrder(at_scale(_FIRST, scale)),
         defence=build_defence(defence),
         threat_model="strongest",
     )

@@ -19,7 +19,8 @@ from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme
 from leakgauge.reproduce.measures.pools import FirstPools
 from leakgauge.reproduce.measures.restoring import ClusteringRecovery, Trial
 from leakgauge.reproduce.measures.searching import HitShare, SearchHits
-from leakgauge.reproduce.table import Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Row, Table
 
 _DEPTH = 100
 """Answers that a search is asked for."""
@@ -109,7 +110,7 @@ def _masked_scheme(k: int) -> CrossDataset:
 
 
 def _search(scheme: Scheme, crops: Cropping | None, scale: Scale) -> SearchHits:
-    size = SIZES[scale]
+    size = at_scale(SIZES, scale)
     # Trying every alignment takes long, so crops are searched for one seed.
     seeds = size.seeds if crops is None else 1
     return SearchHits(scheme, size.pools, size.queries, seeds, size.training, _SCORES, crops)
@@ -190,7 +191,7 @@ _MOVED = {
 
 
 def _restore(trial: Trial, most_seeds: int, scale: Scale) -> ClusteringRecovery:
-    size = SIZES[scale]
+    size = at_scale(SIZES, scale)
     return ClusteringRecovery(size.shrink(trial), size.pools, min(most_seeds, size.seeds))
 
 

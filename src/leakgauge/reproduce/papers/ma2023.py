@@ -26,7 +26,8 @@ from leakgauge.data import Cifar100, Dataset
 from leakgauge.models import VGG, LeNet5, ModelFactory, ResNet, fcn3
 from leakgauge.reproduce.draws import AtRandom, Draw, Skewed
 from leakgauge.reproduce.measures.updates import Setting
-from leakgauge.reproduce.table import Published, Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Published, Row, Table
 from leakgauge.training import Training
 
 _METRICS = ("label_counts", "label_existence", "label_recall")
@@ -105,11 +106,11 @@ def _labels_only(
     model: ModelFactory, batch_size: int, draw: Draw, scale: Scale, *, attack: Attack | None = None, **more: Any
 ) -> Setting:
     """A row of label restoration: the client in training, untrained models of as many seeds as there are updates."""
-    updates = {"smoke": 1, "cpu": 20, "full": 50}[scale]
+    updates = at_scale({"smoke": 1, "cpu": 20, "full": 50}, scale)
     values: dict[str, Any] = {
         "attack": attack or ILRG(one_by_one=True),
         "updates": updates,
-        "nulls": {"smoke": 1, "cpu": 3, "full": 10}[scale],
+        "nulls": at_scale({"smoke": 1, "cpu": 3, "full": 10}, scale),
         "models": updates,
         "mode": "train",
         "head_only": True,
@@ -121,7 +122,7 @@ def _labels_only(
 def _table3(model: str, batch_size: int, with_parts: bool, scale: Scale) -> Setting:
     factory: ModelFactory = _lenet(with_parts)
     if model == "VGG-16":
-        width = {"smoke": 4, "cpu": 64, "full": 64}[scale]
+        width = at_scale({"smoke": 4, "cpu": 64, "full": 64}, scale)
         factory = VGG(16, width, batch_norm=with_parts, dropout=_DROPOUT if with_parts else 0.0)
     return _labels_only(factory, batch_size, AtRandom(), scale)
 
@@ -142,7 +143,7 @@ def _models(label: str, scale: Scale) -> Setting:
     }
     large = label.endswith("K=1024")
     many = "1000 classes" in label
-    fewer: dict[str, Any] = {"updates": 3, "models": 3, "nulls": 1} if large and scale == "cpu" else {}
+    fewer: dict[str, Any] = {"updates": 3, "models": 3, "nulls": 1} if large and scale in ("cpu", "long") else {}
     return _labels_only(
         factories[name],
         (16 if smoke else 1024) if large else 24,
@@ -170,8 +171,8 @@ _TRAINED: Mapping[Scale, Mapping[int, Training]] = {
 def _methods(attack: Attack, batch_size: int, training: int, scale: Scale) -> Setting:
     if training == 0:
         return _labels_only(LeNet5(), batch_size, AtRandom(), scale, attack=attack)
-    updates = {"smoke": 1, "cpu": 20, "full": 50}[scale]
-    model = VGG(11, {"smoke": 4, "cpu": 16, "full": 64}[scale], batch_norm=True, hidden=())
+    updates = at_scale({"smoke": 1, "cpu": 20, "full": 50}, scale)
+    model = VGG(11, at_scale({"smoke": 4, "cpu": 16, "full": 64}, scale), batch_norm=True, hidden=())
     return _labels_only(
         model,
         batch_size,
@@ -180,7 +181,7 @@ def _methods(attack: Attack, batch_size: int, training: int, scale: Scale) -> Se
         attack=attack,
         models=1,
         updates=updates,
-        training=_TRAINED[scale][training],
+        training=at_scale(_TRAINED, scale)[training],
     )
 
 

@@ -26,7 +26,8 @@ from leakgauge.data import Cifar10
 from leakgauge.models import LeNet, ModelFactory, ResNet
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.measures.updates import Setting, limit
-from leakgauge.reproduce.table import Published, Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Published, Row, Table
 
 _ACTIVATIONS = ("sigmoid", "relu")
 _CI_NET, _TUNED = "CI-Net", "CI-Net, sigmoid output, rate 2e-3 falling (not in the paper)"
@@ -86,12 +87,12 @@ def _setting(activation: str, attack: Attack, batches: Mapping[Scale, int], seco
     return Setting(
         model=victim(activation, scale),
         attack=limit(attack, scale, cpu=Budget(seconds=seconds, clock="cpu")),
-        updates={"smoke": 1, "cpu": 2, "full": 3}[scale],
-        batch_size=batches[scale],
+        updates=at_scale({"smoke": 1, "cpu": 2, "full": 3}, scale),
+        batch_size=at_scale(batches, scale),
         # The released trainer never leaves train mode, so BatchNorm sees the batch on both sides.
         mode="train",
         # From image 100 on, as the rule for total variation was tuned on earlier ones.
-        draw=InOrder(100 if scale == "cpu" else 0),
+        draw=InOrder(100 if scale in ("cpu", "long") else 0),
     )
 
 

@@ -15,7 +15,8 @@ from leakgauge.encodings.schemes import CrossDataset, InsideDataset, Mixup, Sche
 from leakgauge.models import Compact, ResNet
 from leakgauge.protocol.encoding import Mixing
 from leakgauge.reproduce.measures.disguised_accuracy import DISGUISED, PLAIN, DisguisedAccuracy, Work
-from leakgauge.reproduce.table import Measure, Published, Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Measure, Published, Row, Table
 from leakgauge.schedules import CosineDecay, StepDecay
 from leakgauge.training import Recipe
 from leakgauge.training.disguises import Disguise, NoisyImages, Undisguised
@@ -99,7 +100,7 @@ def _row(
     defence: Defence | None = None,
 ) -> Row:
     def at(scale: Scale) -> Measure:
-        return DisguisedAccuracy(WORK[scale], disguise or Undisguised(), defence or NoDefence())
+        return DisguisedAccuracy(at_scale(WORK, scale), disguise or Undisguised(), defence or NoDefence())
 
     return Row(label, published, at, of=asked)
 
