@@ -38,18 +38,21 @@ def train(
     schedule: Schedule = ConstantRate(),
     disguise: Disguise = Undisguised(),
     weight_decay: float = 0.0,
+    layout: torch.memory_format = torch.contiguous_format,
     generator: Generator,
     progress: Progress = silent,
 ) -> None:
-    """Train ``model`` in place, on images in a disguise if there is one, and leave it in eval mode."""
+    """Train ``model`` in place, on images in a disguise if there is one, and leave it in eval mode.
+
+    ``layout`` is that of images and weights while training: with channels last a convolution of few channels takes a
+    fifth to a third less time on a processor, but a model that reshapes by ``view`` may refuse it.
+    """
     if training.steps and len(data) == 0:
         raise InvalidCase("There is no training data in this dataset; use train_steps=0 or add the training files.")
     rate = training.learning_rate
-    optimiser = torch.optim.SGD(
-        model.parameters(), lr=rate, momentum=training.momentum, weight_decay=weight_decay
-    )
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=training.momentum, weight_decay=weight_decay)
     classes = 0 if isinstance(disguise, Undisguised) else _classes(model, data)
-    model.train()
+    model.train().to(memory_format=layout)  # type: ignore[call-overload]
     order = torch.empty(0, dtype=torch.long)
     drawn: Drawn | None = None
     with global_stream(generator):
@@ -61,10 +64,10 @@ def train(
             optimiser.param_groups[0]["lr"] = rate * schedule(step / training.steps)
             optimiser.zero_grad()
             shown = drawn(chosen.to(data.labels.device), generator)
-            loss(model(shown.inputs), shown.labels).backward()
+            loss(model(shown.inputs.contiguous(memory_format=layout)), shown.labels).backward()
             optimiser.step()
             progress(Tick(step + 1, (step + 1) / training.steps))
-    model.eval()
+    model.eval().to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
 
 def _classes(model: nn.Module, data: Batch) -> int:

@@ -13,8 +13,8 @@ from typing import Any
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
 from leakgauge.attacks.encodings.demasking import DemaskerTraining
-from leakgauge.encodings.crops import Cropping
 from leakgauge.data import Cifar10
+from leakgauge.encodings.crops import Cropping
 from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme
 from leakgauge.reproduce.measures.pools import FirstPools
 from leakgauge.reproduce.measures.restoring import ClusteringRecovery, Trial

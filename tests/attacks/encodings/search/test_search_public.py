@@ -21,7 +21,6 @@ from leakgauge.attacks.encodings.algebra.whitening import (
     centred,
 )
 from leakgauge.attacks.encodings.search.crops import AlignedSearch
-from leakgauge.encodings.crops import Cropping
 from leakgauge.attacks.encodings.search.public_search import PublicPursuit, PublicSearch, Pursuit, pursue, remainder
 from leakgauge.attacks.encodings.search.statistics import (
     Correlation,
@@ -35,6 +34,7 @@ from leakgauge.attacks.encodings.search.statistics import (
 )
 from leakgauge.attacks.encodings.simulation import mixtures
 from leakgauge.encodings import CrossDataset
+from leakgauge.encodings.crops import Cropping
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.metrics.intervals import beyond_chance
 from leakgauge.randomness import seeded
