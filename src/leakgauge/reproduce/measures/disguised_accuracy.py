@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from leakgauge.data import PictureFolder
 from leakgauge.defences import DELTA, Defence, NoDefence, guaranteed_epsilon
 from leakgauge.encodings.crops import Cropping
 from leakgauge.encodings.keys import SeededKeys
-from leakgauge.encodings.public_patches import Patches, cached_patches
+from leakgauge.encodings.public_patches import Patches, cached_patches, opencv
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.models import ModelFactory
@@ -90,6 +90,11 @@ class DisguisedAccuracy(Measure):
             "augmentation": self.work.moved if self.undefended else None,
         }
 
+    def check(self, bench: Bench) -> None:
+        super().check(bench)
+        if _photographs(bench, self.work, self.disguise) is not None:
+            opencv()
+
     def __call__(self, bench: Bench, names: Sequence[str]) -> dict[str, Found]:
         work, begun = self.work, time.perf_counter()
         runs = [self._run(bench, bench.seed + run, names) for run in range(work.runs)]
@@ -98,7 +103,7 @@ class DisguisedAccuracy(Measure):
         guess = float(test.labels.bincount().max()) / len(test)
         return {
             name: Found.of(
-                {"accuracy": Measured.of([right[name].tolist() for right, _ in runs], per_image=work.runs == 1)},
+                {"accuracy": _accuracy([right[name] for right, _ in runs])},
                 {"accuracy": Measured.of([[guess]])},
                 seconds,
                 {**runs[-1][1], "asked": _ASKED[name]},
@@ -178,19 +183,34 @@ class DisguisedAccuracy(Measure):
         return training
 
 
+def _accuracy(runs: Sequence[Tensor]) -> Measured:
+    """Over runs; of a single one, with the standard error over its test images."""
+    if len(runs) > 1:
+        return Measured.of([right.tolist() for right in runs])
+    return replace(Measured.of([runs[0].tolist()], per_image=True), deviation=None)
+
+
 def _split(bench: Bench, work: Work, disguise: Disguise | Scheme, seed: int) -> tuple[Batch, Tensor, str]:
     """Private images, public ones and where those are from.
 
     Where all training images are private, public ones are among them, unless there are photographs to cut them from.
     """
-    train, mixed = bench.data.train, isinstance(disguise, Scheme) and disguise.public_per_encoding > 0
+    train = bench.data.train
     order = torch.randperm(len(train), generator=seeded(seed, "split"))
     count = len(train) if work.private is None else min(work.private, len(train) // 2)
     public = order[count:] if count < len(train) else order
-    private, root = train[order[:count]], bench.options.data_root
-    if mixed and work.photographs is not None and root is not None and (root / work.photographs).is_dir():
-        return private, _patches(bench, root / work.photographs, work.public), f"patches of {work.photographs}"
+    private = train[order[:count]]
+    if (folder := _photographs(bench, work, disguise)) is not None:
+        return private, _patches(bench, folder, work.public), f"patches of {folder.name}"
     return private, train.inputs[public[: work.public]], f"other images of {bench.data.name}"
+
+
+def _photographs(bench: Bench, work: Work, disguise: Disguise | Scheme) -> Path | None:
+    """The folder that public images are cut from; None where none are mixed in or it is missing."""
+    root = bench.options.data_root
+    if root is None or work.photographs is None or not isinstance(disguise, Scheme) or not disguise.public_per_encoding:
+        return None
+    return folder if (folder := root / work.photographs).is_dir() else None
 
 
 def _patches(bench: Bench, folder: Path, count: int) -> Tensor:
