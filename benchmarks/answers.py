@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import plots
 import readings
 import text_answers
-from leakgauge.reproduce import named_table
+from leakgauge.reproduce import SCALES, named_table
 from leakgauge.reproduce.orders import orders
 from leakgauge.reproduce.standing import at_null, higher_is_leakier
 from readings import OURS, Result, number, spread
@@ -52,7 +52,7 @@ class Question:
     shown: str = ""
 
     def answer(self, results: Results) -> Answer:
-        name = _file(results, self.table)
+        name, *others = _files(results, self.table)
         result = results[name]
         rows = [row for row in result["rows"] if re.search(self.shown, row["label"])]
         plot = (
@@ -67,7 +67,7 @@ class Question:
         ]
         sentences += _conclusions(result)
         told = "" if plot is not None and len(rows) > 8 else "\n" + _told(result, rows, self.metric)
-        return Answer(self.asked, " ".join(sentences) + "\n" + told, (name,), plot)
+        return Answer(self.asked, " ".join(sentences) + "\n" + told, (name, *others), plot)
 
 
 QUESTIONS = (
@@ -151,9 +151,10 @@ def answers(results: Results) -> list[Answer]:
 # What holds for every table.
 
 
-def _file(results: Results, table: str) -> str:
-    (name,) = (name for name in results if name.startswith(f"{table}-") or name == f"{table}.json")
-    return name
+def _files(results: Results, table: str) -> list[str]:
+    """The files of a table, that of its largest scale first."""
+    found = [name for name in results if name.startswith(f"{table}-")]
+    return sorted(found, key=lambda name: SCALES.index(results[name]["scale"]), reverse=True)
 
 
 def _count(number: int, noun: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import answers
 import readings
+import reproduced
 from answers import PAPERS, paper_of
 from leakgauge.files import write_text
 from readings import Result
@@ -34,7 +35,8 @@ def pages(results: Mapping[str, Result]) -> dict[Path, str]:
     found, drawn = answers.page(results)
     listed = "\n".join(f"- [{words}](results/{paper}.md)" for paper, words in PAPERS.items())
     head = f"# Results: what was asked and what was found\n\nMade by `python benchmarks/page.py`. {_READING}"
-    written = {DOCS / "results.md": f"{head}\nAll rows, a page for each paper:\n\n{listed}\n\n{found}"}
+    parts = [f"{head}\nAll rows, a page for each paper:\n\n{listed}\n", reproduced.section(results, PAPERS), found]
+    written = {DOCS / "results.md": "\n".join(parts)}
     written |= {DOCS / "results" / file: plot for file, plot in drawn.items()}
     return written | {DOCS / "results" / f"{paper}.md": paper_page(paper, results) for paper in PAPERS}
 

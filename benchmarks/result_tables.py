@@ -120,7 +120,8 @@ def _trained(training: Result | None) -> str:
     if training is None:
         return ""
     accuracy = training["accuracy"]
-    return f"; {training['steps']} training steps" + ("" if accuracy is None else f", accuracy {100 * accuracy:.0f} %")
+    how = f"weights of {training['file']}" if "file" in training else f"{training['steps']} training steps"
+    return f"; {how}" + ("" if accuracy is None else f", accuracy {100 * accuracy:.0f} %")
 
 
 def _quality(name: str, result: Result) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import inverting_gradients
 from leakgauge.audit.executors import in_process
 from leakgauge.errors import InvalidCase
+from leakgauge.files import write_tensors
 from leakgauge.models import MLP
 from leakgauge.reproduce import TABLES, Options, Row, Table, prepare, reproduce, run
 from leakgauge.reproduce.measures.updates import Setting
-from leakgauge.training import Training
+from leakgauge.reproduce.run import embedded
+from leakgauge.training import Pretrained, Training, model_for
 from leakgauge.training import models as training_models
 
 EXACT = Setting(MLP(hidden=(16,)), LinearLayer(), updates=3, nulls=2)
@@ -285,6 +288,22 @@ def test_a_trained_row_needs_training_images(options: Options, tmp_path: Path) -
     assert reproduce(images_of(EXACT), replace(options, data_root=tmp_path)).complete
     with pytest.raises(InvalidCase, match="holds only the test images of 'cifar10'; add the training files"):
         reproduce(images_of(TRAINED), replace(options, data_root=tmp_path))
+
+
+def test_a_row_of_a_file_of_weights_is_measured_anew_when_the_file_changes(options: Options, tmp_path: Path) -> None:
+    loaded = replace(EXACT, training=Pretrained("victim.safetensors", "a command"))
+    with pytest.raises(InvalidCase, match=r"victim.safetensors are not in the folder of weights; make them with"):
+        reproduce(images_of(loaded), replace(options, weights=tmp_path))
+    names = []
+    for seed in range(2):
+        module = model_for(embedded(), EXACT.model, seed=seed)
+        write_tensors(tmp_path / "victim.safetensors", module.state_dict(), {})
+        (row,) = reproduce(images_of(loaded), replace(options, weights=tmp_path)).to_dict()["rows"]
+        assert row["training"] == {"file": "victim.safetensors", "made_by": "a command", "accuracy": ANY}
+        assert 0 <= row["training"]["accuracy"] <= 1
+        names.append({path.name for path in (options.out / "rows").iterdir()})
+    assert len(names[0]) == 1
+    assert len(names[1]) == 2
 
 
 def test_too_many_images_are_refused_before_anything_runs(options: Options) -> None:

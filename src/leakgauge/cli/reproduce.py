@@ -23,7 +23,7 @@ def reproduce(
     images: Annotated[int | None, typer.Option(help="Private images per row, instead of the scale's.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds per update, instead of the scale's limit.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    weights: Annotated[str | None, typer.Option(help="Folder with weights of LPIPS and of trained models.")] = None,
     seed: SeedOption = None,
     jobs: Annotated[int, typer.Option(min=1, help="Attacks on a small model that run at once.")] = 1,
     ray: RayOption = None,

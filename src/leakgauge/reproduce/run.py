@@ -31,7 +31,8 @@ _DIGESTED = 2048
 class Options:
     """How a table is run. ``images`` per row and ``seconds`` per update replace those of the scale.
 
-    ``weights`` are those of LPIPS; without them, and without LEAKGAUGE_WEIGHTS, it is not measured.
+    ``weights`` is the folder with those of LPIPS, which is not measured without them, and of models that are trained
+    elsewhere; LEAKGAUGE_WEIGHTS stands in for it.
     """
 
     scale: Scale = "smoke"
@@ -158,7 +159,15 @@ def reproduce(
 def row_key(bench: Bench, measure: Measure, names: Sequence[str]) -> str:
     """The name of the file that keeps rows: another recipe, other code, data or options give another one."""
     table, options = bench.table, bench.options
-    words = (repr(measure), *names, *table.metrics, options.scale, options.device, repr(options.weights))
+    words = (
+        repr(measure),
+        *measure.read(bench),
+        *names,
+        *table.metrics,
+        options.scale,
+        options.device,
+        repr(options.weights),
+    )
     frame = (table.name, table.threat_model, table.auxiliary, table.best, table.per_image)
     return data_key((*words, repr(frame)), bench)
 

@@ -87,7 +87,8 @@ def _setting(row: RowResult) -> Text:
     text, facts = Text(row.row.label), row.found.facts
     if (training := facts.get("training")) is not None:
         share = "" if training["accuracy"] is None else f", accuracy {100 * training['accuracy']:.0f} %"
-        text.append(f"\ntrained {training['steps']} steps{share}", "dim")
+        how = f"weights of {training['file']}" if "file" in training else f"trained {training['steps']} steps"
+        text.append(f"\n{how}{share}", "dim")
     if summary := row.measure.summary():
         text.append(f"\n{summary}", "dim")
     if differs := row.differs():

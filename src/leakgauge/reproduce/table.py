@@ -202,6 +202,11 @@ class Measure(ABC):
         """Refuse what cannot be measured, before anything is."""
         require_training_images(bench.data, "The table needs")
 
+    def read(self, bench: Bench) -> tuple[str, ...]:
+        """Digests of the files that the numbers depend on besides the data."""
+        del bench
+        return ()
+
     def pieces(self) -> list[str]:
         """The pieces of work to be watched for one name; pieces alike take equally long."""
         return [type(self).__name__]

@@ -23,7 +23,9 @@ from leakgauge.config import build_threat_model
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, NoDefence
 from leakgauge.errors import InvalidCase
-from leakgauge.files import finite
+from leakgauge.files import finite, read_tensors
+from leakgauge.fingerprint import digest
+from leakgauge.metrics.lpips import find_weights
 from leakgauge.models import ModelFactory
 from leakgauge.progress import Progress, Tick
 from leakgauge.protocol.learner import Mode, learner_and_state
@@ -37,7 +39,17 @@ from leakgauge.reproduce.scales import Scale
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Table
 from leakgauge.space import InputSpace
 from leakgauge.threads import suitable_threads
-from leakgauge.training import Trained, Training, TrainingPlan, Victim, kept_victim, prepare_training, run_training
+from leakgauge.training import (
+    Pretrained,
+    Trained,
+    Training,
+    TrainingPlan,
+    Victim,
+    kept_victim,
+    loaded_victim,
+    prepare_training,
+    run_training,
+)
 from leakgauge.training.models import require_training_images
 from leakgauge.types import Batch, Outcome
 
@@ -67,7 +79,7 @@ class Setting(Measure):
     batch_size: int = 1
     local_update: LocalUpdate = FedSGD()
     mode: Mode = "eval"
-    training: Training | None = None
+    training: Training | Pretrained | None = None
     draw: Draw = InOrder()
     models: int = 1
     classes: int | None = None
@@ -100,8 +112,16 @@ class Setting(Measure):
     def check(self, bench: Bench) -> None:
         self._draw(bench)
         build_metrics(bench.table.metrics, bench.options.weights)
-        if self.training is not None:
+        if isinstance(self.training, Pretrained):
+            self.training.path(find_weights(bench.options.weights))
+        elif self.training is not None:
             require_training_images(bench.data, "A trained model needs")
+
+    def read(self, bench: Bench) -> tuple[str, ...]:
+        if not isinstance(self.training, Pretrained):
+            return ()
+        tensors, _ = read_tensors(self.training.path(find_weights(bench.options.weights)))
+        return (digest(tensors, tensors.values(), ()),)
 
     def pieces(self) -> list[str]:
         return [repr(self.attack)] * (self.updates + min(self.nulls, self.updates))
@@ -123,15 +143,7 @@ class Setting(Measure):
         records: list[Record] = []
         for index in range(self.models):
             progress = _lazily(bench, f"training the model of {name}", len(records))
-            one = kept_victim(
-                self.model,
-                bench.data,
-                self.training,
-                folder / "models",
-                seed=bench.seed + index,
-                classes=self.classes,
-                progress=progress,
-            )
+            one = self._victim(bench, index, progress)
             cases = ready._cases(bench, name, one, truths[index :: self.models], decoys[index :: self.models])
             parameters = cases[0].source.num_parameters
             with suitable_threads(parameters):
@@ -149,6 +161,22 @@ class Setting(Measure):
             parameters=parameters,
             accuracy=one.accuracy,
             utility=self._cost(bench, name),
+        )
+
+    def _victim(self, bench: Bench, index: int, progress: Progress) -> Victim:
+        """The model of that number: as it is made, trained, or read."""
+        seed = bench.seed + index
+        if isinstance(self.training, Pretrained):
+            path = self.training.path(find_weights(bench.options.weights))
+            return loaded_victim(self.model, bench.data, path, seed=seed, classes=self.classes)
+        return kept_victim(
+            self.model,
+            bench.data,
+            self.training,
+            bench.options.out / "models",
+            seed=seed,
+            classes=self.classes,
+            progress=progress,
         )
 
     def _found(
