@@ -141,7 +141,7 @@ def _models(label: str, scale: Scale) -> Setting:
     smoke = scale == "smoke"
     name, *_ = label.split(",")
     # What is read is the last layer alone, but the images must get there.
-    width = at_scale({"smoke": 4, "cpu": 32, "full": 64}, scale)
+    width = at_scale({"smoke": 4, "cpu": 16, "full": 64}, scale)
     factories: Mapping[str, ModelFactory] = {
         "FCN-3": fcn3(),
         "LeNet-5": LeNet5(),
