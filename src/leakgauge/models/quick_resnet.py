@@ -26,7 +26,7 @@ class Sizes(nn.Module):
         return inputs.abs()
 
 
-class Around(nn.Module):
+class CarriedAround(nn.Module):
     """What ``inner`` makes of the input, added to the input itself."""
 
     def __init__(self, inner: nn.Module) -> None:
@@ -66,7 +66,7 @@ class QuickResNet:
         for stage, incoming in enumerate((self.width, 2 * self.width), start=1):
             layers[f"down{stage}"] = self._conv(incoming, 2 * incoming, stride=2)
             pair = [(f"conv{number}", self._conv(2 * incoming, 2 * incoming)) for number in (1, 2)]
-            layers[f"around{stage}"] = Around(nn.Sequential(OrderedDict(pair)))
+            layers[f"around{stage}"] = CarriedAround(nn.Sequential(OrderedDict(pair)))
         layers |= {"pool": nn.AdaptiveMaxPool2d(1), "flatten": nn.Flatten()}
         return assemble(shape, num_classes, normalisation, layers, features=4 * self.width)
 
