@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import plots
 import readings
 import text_answers
-from leakgauge.reproduce import SCALES
+from leakgauge.reproduce import SCALES, named_table
+from leakgauge.reproduce.orders import orders
 from leakgauge.reproduce.standing import at_null, higher_is_leakier
 from readings import OURS, Result, number, spread
 from result_tables import anchor, control, table
@@ -89,6 +90,7 @@ QUESTIONS = (
     Question(
         "Do skewed labels make restoring them harder?", "ma2023-table4", "label_counts", r"with BatchNorm/dropout$"
     ),
+    Question("Are labels restored through deep networks, with a thousand classes?", "ma2023-models", "label_counts"),
     Question(
         "Which rule restores labels best once a model is trained?", "ma2023-methods", "label_recall", r"^trained, K=64"
     ),
@@ -215,7 +217,7 @@ def _conclusions(result: Result) -> list[str]:
     """What the file itself concludes, by a rule, from its rows."""
     if "verdict" in result:
         return list(result["verdict"]["summary"][:1])
-    return [note for note in result["notes"] if note.startswith("Order by")][:2]
+    return orders(named_table(result["experiment"]), result["rows"])[:2]
 
 
 def _told(result: Result, rows: Sequence[Result], metric: str) -> str:

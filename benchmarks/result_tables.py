@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import readings
+from leakgauge.reproduce import named_table
+from leakgauge.reproduce.orders import orders
 from readings import Result, measured, number, published
 
 
@@ -51,9 +53,15 @@ def _reproduction(name: str, result: Result) -> str:
             metric, _, kind = column.partition(": ")
             cells.append(_cell(row, kind, metric, metrics[0]))
         rows.append([*cells, *(_of_update(row) if "updates" in row else _of_study(row, metrics[0]))])
-    notes = "\n".join(f"- {note}" for note in (*result["notes"], *_reasons(result)))
+    notes = "\n".join(f"- {note}" for note in (*_notes(result), *_reasons(result)))
     head, body = _head(name, result, [result["command"]]), table(["setting", *columns, *work], rows)
     return f"{head}\n{body}{_verdict(result)}\n{notes}\n{_sheet(name)}"
+
+
+def _notes(result: Result) -> list[str]:
+    """What the file says, with orders as they are read today."""
+    said = [note for note in result["notes"] if not note.startswith("Order by")]
+    return [*said, *orders(named_table(result["experiment"]), result["rows"])]
 
 
 def _cell(row: Result, kind: str, metric: str, first: str) -> str:

@@ -357,3 +357,10 @@ def test_watching_is_told_of_every_piece_in_its_order(options: Options) -> None:
     assert told[0] == (0, "training the model of row 0")
     attacks = [index for index, title in told if not title.startswith("training")]
     assert attacks == list(range(len(plan.pieces))) == list(range(3 + 2))
+
+
+def test_a_scale_goes_without_the_rows_that_it_leaves_out(tmp_path: Path) -> None:
+    table = table_of(Counting(1), Counting(2))
+    fewer = replace(table, rows=(table.rows[0], replace(table.rows[1], left_out=frozenset({"smoke"}))))
+    assert [row.row.label for row in reproduce(fewer, Options(out=tmp_path)).rows] == [table.rows[0].label]
+    assert [row.label for row in fewer.at("full").rows] == [row.label for row in table.rows]

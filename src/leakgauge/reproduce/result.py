@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from torch import Tensor
 
 from leakgauge.files import write_text
 from leakgauge.fingerprint import digest, environment
+from leakgauge.reproduce.orders import orders
 from leakgauge.reproduce.standing import Standing, differences, standing
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Row, Table, measuring_code
 from leakgauge.version import VERSION
@@ -109,7 +108,7 @@ class TableResult:
             *(() if shrunk is None else (shrunk,)),
             *(() if table.null is None else (f"Null: {table.null}.",)),
             *table.assumptions,
-            *orders(table, self.rows),
+            *orders(table, self._rows()),
             *(() if verdict is None else (verdict["rule"], *verdict["summary"])),
         )
 
@@ -136,32 +135,3 @@ def found_of(numbers: Mapping[str, Any], originals: Tensor | None, estimates: Te
     ours, null = ({name: Measured(**one) for name, one in numbers[side].items()} for side in ("ours", "null"))
     facts = {name: value for name, value in numbers.items() if name not in ("ours", "null")}
     return Found(ours, null, facts, originals, estimates)
-
-
-def orders(table: Table, rows: Sequence[RowResult]) -> list[str]:
-    """For each group of rows, how many pairs we tell apart and how many of these stand in the published order.
-
-    Told apart: the means differ by more than 1.96 standard errors of the difference. Pairs that the paper prints with
-    the same number have no order.
-    """
-    metric = table.metrics[0]
-    groups: dict[str, list[tuple[float, Measured]]] = {}
-    for one in rows:
-        ours, published = one.found.ours[metric], one.row.published or one.row.beside
-        if one.row.group and published and published.mean is not None and ours.standard_error is not None:
-            groups.setdefault(one.row.group, []).append((published.mean, ours))
-    said = []
-    for group, found in groups.items():
-        pairs = [(p - q, a, b) for (p, a), (q, b) in combinations(found, 2) if p != q]
-        apart = [
-            (gap, difference)
-            for gap, a, b in pairs
-            if abs(difference := (a.mean or 0) - (b.mean or 0))
-            > 1.96 * math.hypot(a.standard_error or 0.0, b.standard_error or 0.0)
-        ]
-        alike = sum(gap * difference > 0 for gap, difference in apart)
-        said.append(
-            f"Order by {metric}, {group}: of {len(pairs)} pairs of rows {len(apart)} are told apart here, {alike} of "
-            "them in the published order."
-        )
-    return said

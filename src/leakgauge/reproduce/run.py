@@ -100,6 +100,7 @@ class PreparedTable:
 def prepare(table: Table, options: Options) -> PreparedTable:
     """Read the data and fix what measures each row; all bad input shows here."""
     check_reachable(options.out)
+    table = table.at(options.scale)
     measures = {label: one.adapt(options) for label, one in table.measures(options.scale).items()}
     bench = Bench(table, options, _dataset(table, options))
     for measure in measures.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
@@ -222,7 +222,8 @@ class Row:
 
     Rows that follow one another with equal measures are measured in one go, where ``of`` says which part of it is
     theirs. Rows of one ``group`` are those whose order the paper speaks of, or the ``arm``s of a contest on the same
-    updates; ``beside`` is what the paper prints for its own attack where a line is of ours.
+    updates; ``beside`` is what the paper prints for its own attack where a line is of ours. Scales that are
+    ``left_out`` go without the row.
     """
 
     label: str
@@ -233,6 +234,7 @@ class Row:
     beside: Published | None = None
     arm: str | None = None
     of: str | None = None
+    left_out: frozenset[Scale] = frozenset()
 
     @classmethod
     def printed(cls, label: str, numbers: Mapping[str, Published], first: str, at: Callable[[Scale], Measure]) -> Row:
@@ -281,6 +283,10 @@ class Table:
     stands_in: bool = False
     per_image: bool = False
     contest: Contest | None = None
+
+    def at(self, scale: Scale) -> Table:
+        """The table with the rows that a scale affords."""
+        return replace(self, rows=tuple(row for row in self.rows if scale not in row.left_out))
 
     def measures(self, scale: Scale) -> dict[str, Any]:
         """What measures each row, by its label."""

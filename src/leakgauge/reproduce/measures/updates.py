@@ -221,14 +221,16 @@ class Setting(Measure):
         """The images of each update, then those of each null; none is one that the attacker holds."""
         test = bench.data.test
         labels = test.labels[: len(test) - _auxiliary(bench.table, bench.data)]
-        return self.draw(
-            labels,
-            updates=self.updates + min(self.nulls, self.updates),
-            batch_size=self.batch_size,
-            minibatch=self.minibatch,
-            classes=self.classes or int(labels.max()) + 1,
-            generator=seeded(bench.seed, "victims"),
-        )
+        classes, nulls = self.classes or int(labels.max()) + 1, min(self.nulls, self.updates)
+
+        def drawn(draw: Draw, updates: int, stage: str) -> list[Chosen]:
+            generator = seeded(bench.seed, stage)
+            sizes = {"batch_size": self.batch_size, "minibatch": self.minibatch, "classes": classes}
+            return draw(labels, updates=updates, generator=generator, **sizes)
+
+        if (of_nulls := self.draw.of_nulls(classes)) == self.draw:
+            return drawn(self.draw, self.updates + nulls, "victims")
+        return drawn(self.draw, self.updates, "victims") + drawn(of_nulls, nulls, "nulls")
 
     def _cases(
         self, bench: Bench, name: str, one: Victim, truths: Sequence[Chosen], decoys: Sequence[Chosen]

@@ -10,8 +10,8 @@ from statistics import fmean, stdev
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.demasking import DemaskerTraining
-from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.data import Cifar10
+from leakgauge.encodings.crops import Cropping
 from leakgauge.encodings.distributions import STATISTICS
 from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme
 from leakgauge.reproduce.measures.averaging import AveragingRecovery
