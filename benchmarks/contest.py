@@ -170,7 +170,10 @@ def _standing(cell: str, fought: Sequence[Row]) -> Row | None:
     rival = min(leads, key=lambda name: leads[name][0])
     lead, met = leads[rival]
     ours, theirs = ([means[name, victim] for victim in met] for name in ("best", rival))
-    nulls = [score for one in fought if one["attack"] == "best" for score in one["null"]]
+    nulls, floor = (
+        statistics.fmean(score for one in fought if one["attack"] == name for score in one["null"])
+        for name in ("best", rival)
+    )
     return {
         "cell": cell,
         "cpu_seconds": fought[0]["seconds"],
@@ -180,8 +183,10 @@ def _standing(cell: str, fought: Sequence[Row]) -> Row | None:
         "its_psnr": round(statistics.fmean(theirs), 2),
         "lead": round(lead, 2),
         "least_lead": round(min(one - other for one, other in zip(ours, theirs, strict=True)), 2),
-        "null": round(statistics.fmean(nulls), 2),
-        "beaten": lead < -MARGIN,
+        "null": round(nulls, 2),
+        "its_null": round(floor, 2),
+        # Who brings back no more than of an unrelated picture has beaten nobody.
+        "beaten": lead < -MARGIN and statistics.fmean(theirs) > floor + MARGIN,
     }
 
 
