@@ -21,6 +21,8 @@ from types import SimpleNamespace
 import torch
 
 def get_attack_config(attack, overrides):
+    if attack == "invertinggradients":
+        raise RuntimeError("no such operator")
     return SimpleNamespace(attack=attack, steps=int(overrides[0].partition("=")[2]))
 
 class Attacker:
@@ -72,16 +74,16 @@ def test_a_peer_is_told_the_update_and_not_the_images(tmp_path):
     assert len(stranger) == 2
 
 
-def test_a_program_runs_in_a_process_of_its_own_for_its_seconds_and_is_scored_like_best(checkout, capsys):
+def test_a_program_runs_in_a_process_of_its_own_for_its_seconds_and_what_it_fails_with_is_no_score(checkout, capsys):
     words = ["--breaching", str(checkout), "--models", "lenet", "--seconds", "0.2", "--images", "1", "--first", "100"]
     assert compare.main([*words, "--out", str(checkout / "peers.json")]) == 0
     assert "breaching" in capsys.readouterr().out
     rows = compare.kept_in(checkout / "peers.json")
     assert [row["by"] for row in rows] == ["best", *attacks_of("breaching")]
-    assert not any(row.get("failed") for row in rows)
-    assert all(row["cpu_seconds"] >= 0.19 for row in rows)
-    assert all(row["steps"] > 4 for row in rows)
-    assert rows[1]["psnr"] == rows[2]["psnr"]  # grey is grey
+    ours, theirs, broken = rows
+    assert all(row["cpu_seconds"] >= 0.19 and row["steps"] > 4 for row in (ours, theirs))
+    assert len(theirs["psnr"]) == 1
+    assert (broken["psnr"], broken["failed"]) == ([], "RuntimeError: no such operator")
     assert "breaching" not in sys.modules
 
 
@@ -93,17 +95,6 @@ def test_a_checkout_that_is_missing_or_another_is_refused_in_a_sentence(tmp_path
         "There is no peer to compare with; give the folder of at least one: --breaching, --gradattack, "
         "--invertinggradients.\n"
     )
-
-
-def test_what_a_program_fails_with_is_told_and_is_no_score(checkout):
-    (checkout / "breaching" / "__init__.py").write_text("raise RuntimeError('no such operator')")
-    victims = compare.load_victims(None)
-    truth, _ = compare.places_of(victims, 100, 0, 1)
-    seen = compare.seen_on("lenet", truth, victims.num_classes)
-    task = compare.task_of("lenet", seen, victims.num_classes, 0.1)
-    images, facts = compare.by_peer("breaching", checkout, task)
-    assert images is None
-    assert facts == {"failed": "RuntimeError: no such operator"}
 
 
 def attack(by: str, victim: int, psnr: list[float], **more: object) -> dict[str, object]:

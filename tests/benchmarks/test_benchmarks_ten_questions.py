@@ -52,7 +52,7 @@ def test_the_word_of_an_answer_follows_from_its_numbers(one, higher, word):
 
 
 def test_a_longer_run_of_a_table_is_the_one_that_is_told():
-    names = dict.fromkeys(("a-table1-cpu.json", "a-table1-long.json", "a-table10-cpu.json"), {})
+    names = {name: {} for name in ("a-table1-cpu.json", "a-table1-long.json", "a-table10-cpu.json")}
     assert ten_questions.file_of(names, "a-table1") == "a-table1-long.json"
     with pytest.raises(ten_questions.NotMeasured):
         ten_questions.file_of(names, "b")

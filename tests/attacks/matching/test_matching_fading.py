@@ -78,6 +78,7 @@ def test_in_a_search_the_prior_is_what_it_is_without_fading_until_the_update_is_
     assert other.facts["left of the prior"] == 1.0
 
 
+# Measured when written: 35.7 and 55.2 dB.
 def test_a_smooth_model_gives_the_image_itself_once_the_prior_lets_go(attacked):
     truth = Photos(size=16)().test[:1]
     seen = attacked(build(Compact(width=8), (3, 16, 16), 7, seed=0), truth)
@@ -93,8 +94,7 @@ def test_a_smooth_model_gives_the_image_itself_once_the_prior_lets_go(attacked):
         float((attack(seen, generator=seeded(0)).inputs - truth.inputs).square().mean())
         for attack in (staying, letting_go)
     ]
-    print(errors)
-    assert errors[1] < 0.5 * errors[0]
+    assert errors[1] < 0.1 * errors[0]
 
 
 def test_noise_on_the_update_keeps_the_prior_in_force(attacked, examples):
