@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import contest_answers
 import plots
 import readings
 import text_answers
@@ -368,8 +369,24 @@ def _recorded(results: Results) -> Answer:
     )
 
 
-_ONCE_MEASURED = {"executors.json": _executors, "recorded-rounds.json": _recorded}
-"""Of files that need a machine of their own to be made."""
+def _contest(results: Results) -> Answer:
+    said, plot = contest_answers.contest(results["contest.json"])
+    return Answer("Does any attack of the catalogue beat `best`?", said, ("contest.json",), plot)
+
+
+def _peers(results: Results) -> Answer:
+    said, plot = contest_answers.peers(results["peers.json"])
+    asked = "How does `best` stand beside other people's programs, at equal CPU seconds?"
+    return Answer(asked, said, ("peers.json",), plot)
+
+
+_ONCE_MEASURED = {
+    "contest.json": _contest,
+    "peers.json": _peers,
+    "executors.json": _executors,
+    "recorded-rounds.json": _recorded,
+}
+"""Of files that need a machine of their own, or programs of others, to be made."""
 
 
 def _over_clients(rows: Sequence[Result], key: str, name: str, colour: str, null: bool = False) -> plots.Curve:
