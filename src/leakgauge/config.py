@@ -57,8 +57,23 @@ def choose(shelf: Mapping[str, T], name: str, *, kind: str) -> T:
 
 def build_dataset(text: str, root: str | Path | None) -> Dataset:
     """The dataset that a specification names, read below ``root``."""
+    if text.partition(":")[0].strip() not in DATASETS and (meant := _dataset_of_file(text, root)):
+        raise InvalidCase(f"{text!r} is no name of a dataset but of data; write --dataset {meant}.")
     dataset: Dataset = build(DATASETS, text, kind="dataset")(None if root is None else Path(root))
     return dataset
+
+
+def _dataset_of_file(text: str, root: str | Path | None) -> str:
+    """How to ask for a folder or file that was named without saying what it is; empty where there is none."""
+    path = Path(root or "") / text
+    words = f"file={text}"
+    kinds = {".csv": f"csv:{words},label=COLUMN", ".txt": f"text:{words}", ".npz": f"npz:{words}"}
+    try:
+        if path.is_dir():
+            return f"image_folder:folder={text}"
+        return kinds.get(path.suffix, "") if path.is_file() else ""
+    except (OSError, ValueError):  # too long for a name of a file, or with a NUL
+        return ""
 
 
 def build_loss(text: str, model: str = "") -> LossFunction:

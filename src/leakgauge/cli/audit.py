@@ -30,6 +30,7 @@ from leakgauge.cli.options import (
     options_for,
 )
 from leakgauge.cli.output import Gate, finish, stderr
+from leakgauge.cli.recorded import recovered_files
 
 
 def audit(
@@ -108,9 +109,11 @@ def report(
     from leakgauge.audit.execute import load_result
     from leakgauge.catalogue import standard_metrics
     from leakgauge.report.progress import training_progress
+    from leakgauge.report.redaction import is_recorded
 
     limits = limits_of(fail_above)
     with training_progress(stderr(), "the page"):
         result = load_result(folder, standard_metrics(weights))
         result.write_report(folder, redact=redact)
-    finish(result, folder, Gate(limits, allow_inconclusive), as_json, "report")
+    said = recovered_files(result, folder, redact) if is_recorded(result) else None
+    finish(result, folder, Gate(limits, allow_inconclusive), as_json, "report", more=said)

@@ -37,6 +37,9 @@ class Said:
     values: Mapping[str, Any]
     shown: tuple[RenderableType, ...]
 
+    def and_(self, other: Said) -> Said:
+        return Said({**self.values, **other.values}, (*self.shown, *other.shown))
+
 
 def finish(
     result: AuditResult,
