@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from leakgauge.config import build_dataset
+from leakgauge.catalogue import MODELS
+from leakgauge.config import build, build_dataset
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory, read_options
 
@@ -35,6 +36,14 @@ def test_a_factory_is_found_by_its_module_or_by_its_file(tmp_path, monkeypatch, 
         path.parent.mkdir(exist_ok=True)
         path.write_text("from torch.nn import Linear\ndef net(): return Linear(2, 3)\n", "utf-8")
     assert isinstance(import_factory(words), nn.Linear)
+
+
+@pytest.mark.parametrize("name", ["theirs", "theirs.py"])
+def test_a_file_without_a_function_is_answered_with_what_is_missing(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.py").write_text("")
+    with pytest.raises(InvalidCase, match="name the function in it that builds the model, as in theirs:build"):
+        build(MODELS, name, kind="model")
 
 
 def test_data_that_is_named_without_its_kind_is_answered_with_what_to_write(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -51,6 +52,8 @@ def build(shelf: Shelf, text: str, *, kind: str) -> Any:
 def choose(shelf: Mapping[str, T], name: str, *, kind: str) -> T:
     """What a shelf holds under a name."""
     if name not in shelf:
+        if kind == "model" and os.path.isfile(f"{(stem := name.removesuffix('.py'))}.py"):
+            raise InvalidCase(f"{name!r} is a file; name the function in it that builds the model, as in {stem}:build.")
         raise InvalidCase(f"There is no {kind} {name!r}; {_suggest(name, shelf)}")
     return shelf[name]
 
@@ -65,15 +68,12 @@ def build_dataset(text: str, root: str | Path | None) -> Dataset:
 
 def _dataset_of_file(text: str, root: str | Path | None) -> str:
     """How to ask for a folder or file that was named without saying what it is; empty where there is none."""
-    path = Path(root or "") / text
+    path = os.path.join(root or "", text)
+    if os.path.isdir(path):
+        return f"image_folder:folder={text}"
     words = f"file={text}"
     kinds = {".csv": f"csv:{words},label=COLUMN", ".txt": f"text:{words}", ".npz": f"npz:{words}"}
-    try:
-        if path.is_dir():
-            return f"image_folder:folder={text}"
-        return kinds.get(path.suffix, "") if path.is_file() else ""
-    except (OSError, ValueError):  # too long for a name of a file, or with a NUL
-        return ""
+    return kinds.get(os.path.splitext(text)[1], "") if os.path.isfile(path) else ""
 
 
 def build_loss(text: str, model: str = "") -> LossFunction:

@@ -149,8 +149,9 @@ def _attack(plan: RecordedPlan, out: Path | None, limits: dict[str, float], reda
 
     if out is not None:
         check_reachable(out)
-    with training_progress(stderr(), "round and model"):
+    with training_progress(stderr(), "round and model", "preparing") as step:
         prepared = prepare_recorded(plan).with_report(redact=redact)
-    check_limits(limits, prepared)
+        check_limits(limits, prepared)
+        prepared.keys(step)
     with case_progress(stderr(), prepared.cases) as watch:
         return execute(prepared, out, watch)
