@@ -69,7 +69,7 @@ def read_text(path: Path) -> str:
     try:
         if path.stat().st_size > MOST_TEXT:
             raise InvalidFile(f"{path} has more than {MOST_TEXT >> 20} MB of text; give a part of it.")
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")  # spreadsheets put a mark in front
     except OSError as error:
         raise InvalidFile(f"Cannot read {path} ({error.strerror or error}); check the file.") from error
 
