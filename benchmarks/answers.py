@@ -370,8 +370,8 @@ def _soak(results: Results) -> Answer:
     said = (
         f"In {found['scale']}, {steady['audits']} audits ran one after another in one process: memory grew by "
         f"{steady['kilobytes_per_audit']:g} kB with each (median slope), and at the end {steady['files']:+d} files and "
-        f"{steady['threads']:+d} threads were open. {_count(stopped['audits'], 'command')} met {stopped['stops']} SIGINT "
-        "or SIGTERM at random moments and went on to the answer of one that nobody disturbed; "
+        f"{steady['threads']:+d} threads were open. {_count(stopped['audits'], 'command')} met {stopped['stops']} "
+        "SIGINT or SIGTERM at random moments and went on to the answer of one that nobody disturbed; "
         f"{_count(wrong, 'fault')} (a process or half a file left, a damaged store, another answer or exit code)."
     )
     return Answer("Does it stay sound for long, and when it is stopped at any moment?", said, ("soak.json",))
