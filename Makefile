@@ -12,6 +12,9 @@ VENV ?= .venv
 PYTHON ?= python3
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
+# Tests start a hundred processes: none compiles again what another has.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo demo-check test test-slow check docs fuzz soak dist audit-deps speed clean
 
 demo: $(VENV)/.installed

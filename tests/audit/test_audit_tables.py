@@ -65,6 +65,7 @@ def test_labels_are_restored_from_an_update_of_rows(data):
     assert row.measurements["label_recall"].attack.count == 3
 
 
+@pytest.mark.slow
 def test_without_references_resampled_rows_are_the_crowd_and_attacks_suit_the_rows(data):
     result = audit(data, references=None)
     assert "rows resampled column by column from the private rows" in result.description["crowd"]
