@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from leakgauge.audit.case import Case
 from leakgauge.audit.execute import execute, load_result
 from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.catalogue import standard_metrics
+from leakgauge.cli import output
 from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.progress import Tick
 from leakgauge.randomness import seeded
@@ -205,3 +207,18 @@ def test_what_is_prepared_read_vetted_or_encrypted_says_how_far_it_is(tmp_path: 
     images = Batch(torch.rand(4, 1, 8, 8), torch.arange(4) % 2)
     keys = SeededKeys(seeded(0, "keys"))
     assert told_by(lambda progress: encrypt(InsideDataset(2), images, classes=2, keys=keys, progress=progress)) == [1.0]
+
+
+def test_a_terminal_is_told_that_a_command_is_loading_before_what_is_heavy_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for terminal in (True, False):
+        screen = io.StringIO()
+        seen: list[str] = []
+        console = Console(file=screen, force_terminal=terminal, width=80)
+        monkeypatch.setattr(output, "stderr", lambda console=console: console)
+        monkeypatch.setattr(output, "_HEAVY", "never.imported.yet")
+        monkeypatch.setattr(output, "importlib", SimpleNamespace(import_module=seen.append))
+        output.loaded(seen.append)("ran")
+        assert ("loading" in screen.getvalue()) is terminal
+        assert seen == (["never.imported.yet", "ran"] if terminal else ["ran"])

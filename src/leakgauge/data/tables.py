@@ -81,8 +81,8 @@ class Csv:
         if len(set(header)) != len(header) or len(header) < 2 or not lines:
             raise InvalidFile(f"{path} needs a header of two or more different names and a row below it; correct it.")
         if self.label not in header:
-            names = ", ".join(header)[:200]
-            raise InvalidFile(f"{path} has no column {self.label!r} for the classes; set label to one of {names}.")
+            there = ", ".join(header)[:200]
+            raise InvalidFile(f"{path} has no column {self.label!r} for the classes; set label to one of {there}.")
         if uneven := [number for number, line in enumerate(lines, start=2) if len(line) != len(header)]:
             raise InvalidFile(f"Line {uneven[0]} of {path} lacks some of the {len(header)} columns; correct it.")
         if gaps := [number for number, line in enumerate(lines, start=2) if any(_is_gap(cell) for cell in line)]:
