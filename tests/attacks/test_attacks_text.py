@@ -117,7 +117,7 @@ def test_tokens_of_an_encoders_batch_are_put_together_by_who_listens_to_whom(kv_
     short = whole.inputs.clone()
     for row, end in zip(short, (9, 12, 9), strict=True):
         row[end:] = TEXTS.space.pad
-    found, texts = recovered(observe(model, Batch(short, whole.labels), loss=CrossEntropy()))
+    _, texts = recovered(observe(model, Batch(short, whole.labels), loss=CrossEntropy()))
     assert texts == {tuple(text) for text in short.tolist()}
 
 

@@ -4,6 +4,7 @@ layers that see all."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -70,20 +71,32 @@ def _by_chance(choices: list[list[int]], count: int) -> Iterator[Prefix]:
 
 
 def _improve(reader: MapReader, layer: TextLayer, choices: list[list[int]], text: Prefix) -> tuple[Prefix, float]:
-    """A text in which no other token at one place lies nearer to the span, and its distance in multiples of what the
-    floor explains."""
+    """A text of which neither another token at one place nor another end lies nearer to the span, and its distance in
+    multiples of what the floor explains."""
     distance = float(_distances(reader, layer, [text])[0])
     for _ in range(_SWEEPS):
         before = text
-        for place in range(len(text)):
+        for place in range(-1, len(choices)):
             if distance <= 1:
                 return text, distance
-            others = [(*text[:place], token, *text[place + 1 :]) for token in choices[place]]
-            measured = _distances(reader, layer, others)
-            text, distance = others[int(measured.argmin())], float(measured.min())
+            for _, alike in groupby(_others(text, choices, place), key=len):
+                others = list(alike)
+                measured = _distances(reader, layer, others)
+                if float(measured.min()) < distance:
+                    text, distance = others[int(measured.argmin())], float(measured.min())
         if text == before:
             break
     return text, distance
+
+
+def _others(text: Prefix, choices: list[list[int]], place: int) -> list[Prefix]:
+    """The text with another token at a place; at none, with another end."""
+    if place < 0:
+        longer = [(*text, token) for tokens in choices[len(text) : len(text) + 1] for token in tokens]
+        return [*(text[:end] for end in range(2, len(text))), *longer]
+    if place >= len(text):
+        return []
+    return [(*text[:place], token, *text[place + 1 :]) for token in choices[place] if token != text[place]]
 
 
 def _distances(reader: MapReader, layer: TextLayer, texts: Sequence[Prefix]) -> Tensor:

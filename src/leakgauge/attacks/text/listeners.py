@@ -146,9 +146,7 @@ def _attention(layer: TextLayer, seen: Products, texts: int, length: int) -> Att
     return None
 
 
-def _maker(
-    layer: TextLayer, seen: Products, factor: Tensor, texts: int, length: int
-) -> tuple[ReadingMap, int] | None:
+def _maker(layer: TextLayer, seen: Products, factor: Tensor, texts: int, length: int) -> tuple[ReadingMap, int] | None:
     """The map that made a factor, texts x heads by places by size, whatever its scale; and the heads of it."""
     count, places, size = factor.shape
     if places != length or count % texts:

@@ -53,8 +53,9 @@ class TokenSpans(Attack):
     inputs, a token is in it if and only if what the first maps read of it lies in the span. They are taken together:
     with queries alone the first token of each text would be missing. Of decoders, texts then grow token by token
     against the spans of layers that see what came before; of encoders, tokens are put together by who listens to whom,
-    which the gradient says of queries and keys. What counts as inside follows from the noise floor of the gradient itself. The last token, which
-    nothing follows, is found by reproducing the whole gradient, and so is the certificate.
+    which the gradient of queries and keys says. What counts as inside follows from the noise floor of the gradient
+    itself. The last token, which nothing follows, is found by reproducing the whole gradient, and so is the
+    certificate.
 
     The maps are found by what they compute: adapters are maps like others, so that of LoRA at rank r on queries, keys
     and values the tokens are found while there are at most 3r of them. At most ``width`` prefixes are followed at once.
