@@ -426,10 +426,10 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation("labels in another order", permuted_labels),
     Situation("two batches in another order", shuffled_batches, "order"),
     Situation("accumulated without dividing", accumulated, "2 times as long", leaks=True),
-    Situation("noise", noisy(3e-4), "noise"),
+    Situation("noise", noisy(3e-4), "noise", leaks=True),
     Situation("weights in float16", half_precision(torch.float16)),
     Situation("weights in bfloat16", half_precision(torch.bfloat16), "bfloat16", leaks=True),
-    Situation("another checkpoint", other_weights, "none"),
+    Situation("another checkpoint", other_weights, "No reading"),
     Situation("normalised, difference declared as gradient", normalised_and_momentum, "ImageNet"),
     Situation("swapped and scaled to [-1, 1]", swapped_and_normalised, "swapped"),
 )
