@@ -37,15 +37,18 @@ def _figure5_label(steps: int, rate: float) -> str:
     return f"{steps} step{'s' * (steps > 1)}, rate 1e{round(math.log10(rate))}"
 
 
-def _rows(source: str, settings: Mapping[str, Callable[[Scale], Setting]]) -> tuple[Row, ...]:
-    """A row for each setting, with what is published under its label; the rows of our own say that they are."""
+def _rows(source: str, settings: Mapping[str, Callable[[Scale], Setting]], group: str | None = None) -> tuple[Row, ...]:
+    """A row for each setting, with what is published under its label; the rows of our own say that they are.
+
+    ``group`` is what the order of the rows is about, where that is what the paper speaks of.
+    """
 
     def published(label: str) -> Published | None:
         mean, deviation = PUBLISHED.get(source, {}).get(label, (None, None))
         spread: Any = "standard error" if source == TABLE3 else "standard deviation"
         return None if OURS in label else Published(mean, deviation, source, spread)
 
-    return tuple(Row(label, published(label), at) for label, at in settings.items())
+    return tuple(Row(label, published(label), at, group=group) for label, at in settings.items())
 
 
 _LONG_RESNETS = (
@@ -115,6 +118,7 @@ TABLES: tuple[Table, ...] = (
                 "without total variation": partial(table3, inverting_gradients_no_tv()),
                 "L-BFGS instead of Adam": partial(table3, inverting_gradients_lbfgs()),
             },
+            group="ablation",
         ),
         assumptions=(
             "± is the standard error in the paper, the standard deviation over updates in our column.",
@@ -132,6 +136,7 @@ TABLES: tuple[Table, ...] = (
                 **{label: partial(figure4, *net, inverting_gradients()) for label, net in FIGURE4.items()},
                 **{f"{label}: {OURS}": partial(figure4, *net, best(steps=4_800)) for label, net in FIGURE4.items()},
             },
+            group="width and depth",
         ),
         assumptions=(
             "Whether the models are trained is not said; taken as untrained.",
