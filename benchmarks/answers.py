@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import contest_answers
 import plots
 import readings
 import text_answers
@@ -227,7 +228,7 @@ def _told(result: Result, rows: Sequence[Result], metric: str) -> str:
         null = row["null"].get(metric)
         cells = [
             readings.published(row, metric, first),
-            spread(row["ours"][metric]),
+            readings.ours(row, metric, first),
             "–" if null is None else spread(null),
         ]
         lines.append([row["label"], *cells, "; ".join(readings.remarks(result, row, metric))])
@@ -368,8 +369,39 @@ def _recorded(results: Results) -> Answer:
     )
 
 
-_ONCE_MEASURED = {"executors.json": _executors, "recorded-rounds.json": _recorded}
-"""Of files that need a machine of their own to be made."""
+def _contest(results: Results) -> Answer:
+    said, plot = contest_answers.contest(results["contest.json"])
+    return Answer("Does any attack of the catalogue beat `best`?", said, ("contest.json",), plot)
+
+
+def _peers(results: Results) -> Answer:
+    said, plot = contest_answers.peers(results["peers.json"])
+    asked = "How does `best` stand beside other people's programs, at equal CPU seconds?"
+    return Answer(asked, said, ("peers.json",), plot)
+
+
+def _soak(results: Results) -> Answer:
+    found = results["soak.json"]
+    steady, stopped = found["rows"]
+    wrong = len(steady["wrong"]) + len(stopped["wrong"])
+    said = (
+        f"In {found['scale']}, {steady['audits']} audits ran one after another in one process: memory grew by "
+        f"{steady['kilobytes_per_audit']:g} kB with each (median slope), and at the end {steady['files']:+d} files and "
+        f"{steady['threads']:+d} threads were open. {_count(stopped['audits'], 'command')} met {stopped['stops']} "
+        "SIGINT or SIGTERM at random moments and went on to the answer of one that nobody disturbed; "
+        f"{_count(wrong, 'fault')} (a process or half a file left, a damaged store, another answer or exit code)."
+    )
+    return Answer("Does it stay sound for long, and when it is stopped at any moment?", said, ("soak.json",))
+
+
+_ONCE_MEASURED = {
+    "contest.json": _contest,
+    "peers.json": _peers,
+    "executors.json": _executors,
+    "recorded-rounds.json": _recorded,
+    "soak.json": _soak,
+}
+"""Of files that need a machine of their own, or programs of others, to be made."""
 
 
 def _over_clients(rows: Sequence[Result], key: str, name: str, colour: str, null: bool = False) -> plots.Curve:
@@ -623,10 +655,11 @@ def _fuzz(results: Results) -> Answer:
         sum(row[key] for row in rows) for key in ("inputs", "refused", "crashes", "hangs", "outside")
     )
     crashes, hangs, outside = wrong
+    codes = ", ".join(sorted({str(row.get("version", results["fuzz.json"]["version"])) for row in rows}))
     said = (
-        f"{inputs:,} malformed files to {_count(len(rows), 'reader')}: {refused:,} were refused in a sentence, the "
-        f"rest read as what they still said; {crashes} crashes, {hangs} over 5 CPU seconds, {outside} that wrote "
-        "outside the folder, started a program or imported what they named."
+        f"{inputs:,} malformed files to {_count(len(rows), 'reader')} (version {codes}): {refused:,} were refused in a "
+        f"sentence, the rest read as what they still said; {crashes} crashes, {hangs} over 5 CPU seconds, {outside} "
+        "that wrote outside the folder, started a program or imported what they named."
     )
     return Answer("Does a malformed file crash a command, hang it, or run code?", said, ("fuzz.json",))
 

@@ -144,6 +144,21 @@ def steps_within(seconds: float, step: Callable[[], None]) -> int:
     return max(1, round(seconds / statistics.median(times)))
 
 
+def steps_by_difference(seconds: float, attack: Callable[[int], object], lengths: tuple[int, int]) -> int:
+    """How many steps of a whole attack take so many CPU seconds, from two short runs; at least one.
+
+    For an attack that cannot be stepped: what it costs beside its steps is in both runs, and is taken off the budget.
+    """
+    attack(lengths[0])  # what is slow once is not timed
+    times = []
+    for length in lengths:
+        started = time.process_time()
+        attack(length)
+        times.append(time.process_time() - started)
+    step = max((times[1] - times[0]) / (lengths[1] - lengths[0]), 1e-6)
+    return max(1, round((seconds - max(0.0, times[0] - lengths[0] * step)) / step))
+
+
 def total_variation(images: Tensor) -> Tensor:
     """Mean |dx| + mean |dy|."""
     across = (images[..., :, :-1] - images[..., :, 1:]).abs().mean()

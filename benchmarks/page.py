@@ -1,6 +1,6 @@
-"""Every committed result: one page of answers, one page of rows for each paper, and plots.
+"""Every committed result: ten questions, one page of answers, one page of rows for each paper, and plots.
 
-    python benchmarks/page.py                # write docs/results.md and docs/results/
+    python benchmarks/page.py                # write docs/questions.md, docs/results.md and docs/results/
     python benchmarks/page.py --check        # fail if they are not what the result files say
 
 The pages are made of benchmarks/results/*.json alone, so that no number on them was typed.
@@ -16,6 +16,7 @@ from pathlib import Path
 import answers
 import readings
 import reproduced
+import ten_questions
 from answers import PAPERS, paper_of
 from leakgauge.files import write_text
 from readings import Result
@@ -28,16 +29,28 @@ updates unless said otherwise; a dash means that nothing was published or measur
 it is not beyond the null by two standard errors of the difference, and "{readings.OLDER}" when the code has since
 changed what it would do.
 """
+_QUESTIONS = """# Ten questions
+
+Made by `python benchmarks/page.py` of the files in `benchmarks/results/`; no number here was typed. Each answer is of
+the attacks and models of its rows: an attack that finds nothing proves nothing of a stronger one. A null is the same
+attack on an update that has nothing to do with the victim. More questions: [results.md](results.md).
+"""
 
 
 def pages(results: Mapping[str, Result]) -> dict[Path, str]:
     """Every page and plot, by where it lies."""
     found, drawn = answers.page(results)
+    asked, small = ten_questions.page(results, lambda name: f"results/{paper_of(name)}.md#{anchor(name)}")
     listed = "\n".join(f"- [{words}](results/{paper}.md)" for paper, words in PAPERS.items())
     head = f"# Results: what was asked and what was found\n\nMade by `python benchmarks/page.py`. {_READING}"
-    parts = [f"{head}\nAll rows, a page for each paper:\n\n{listed}\n", reproduced.section(results, PAPERS), found]
-    written = {DOCS / "results.md": "\n".join(parts)}
-    written |= {DOCS / "results" / file: plot for file, plot in drawn.items()}
+    first = "Ten questions that are asked most, in two sentences each: [questions.md](questions.md).\n"
+    parts = [
+        f"{head}\n{first}\nAll rows, a page for each paper:\n\n{listed}\n",
+        reproduced.section(results, PAPERS),
+        found,
+    ]
+    written = {DOCS / "results.md": "\n".join(parts), DOCS / "questions.md": f"{_QUESTIONS}\n{asked}"}
+    written |= {DOCS / "results" / file: plot for file, plot in {**drawn, **small}.items()}
     return written | {DOCS / "results" / f"{paper}.md": paper_page(paper, results) for paper in PAPERS}
 
 

@@ -26,7 +26,7 @@ class Bar:
         return [one for one in (reach, self.value, self.null, self.published) if one is not None]
 
 
-def bars(lines: Sequence[Bar], axis: str) -> str:
+def bars(lines: Sequence[Bar], axis: str, spread: str = "standard deviation") -> str:
     """Horizontal bars from zero, each beside its null; the axis ends where the largest does."""
     most = max((max(line.ends) for line in lines), default=1.0) or 1.0
     scale = WIDTH / most
@@ -35,7 +35,7 @@ def bars(lines: Sequence[Bar], axis: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{LABEL + WIDTH + 60}" height="{height}" '
         'font-family="sans-serif" font-size="11">',
         '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="8" y="16">{escape(axis)}: bar = ours, line = standard deviation, '
+        f'<text x="8" y="16">{escape(axis)}: bar = ours, line = {escape(spread)}, '
         '<tspan fill="#c0392b">| null</tspan>, <tspan fill="#1f618d">◆ published</tspan></text>',
     ]
     for index, line in enumerate(lines):

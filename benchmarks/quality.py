@@ -28,7 +28,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,36 +107,45 @@ def observe(module: nn.Module, images: Tensor, labels: Tensor) -> UpdateObservat
 
 
 def run_baseline(module: nn.Module, observation: UpdateObservation, task: Task) -> Found:
-    """The 2020 method with as many steps as its seconds allow, counted before the clock runs.
-
-    If they took less than was due to it, as a busy machine spoilt the count, it starts anew with more; what decides is
-    the clock alone.
-    """
-    assert observation.labels is not None
+    """The 2020 method with as many steps as its seconds allow, counted before the clock runs."""
+    labels = observation.labels
+    assert labels is not None
     mean, std = baseline.normalisation(module)
     tv = TOTAL_VARIATION[task.model]
     rehearsal = baseline.make_step(
-        module, torch.full((1, *observation.space.shape), 0.5), observation.labels, observation.update.params, tv
+        module, torch.full((1, *observation.space.shape), 0.5), labels, observation.update.params, tv
     )
-    steps = baseline.steps_within(task.seconds, rehearsal)
-    for attempt in range(1, ATTEMPTS + 1):
-        started = time.process_time()
-        images = baseline.invert(
+    return filled(
+        task.seconds,
+        baseline.steps_within(task.seconds, rehearsal),
+        lambda steps: baseline.invert(
             module,
             observation.update.params,
-            observation.labels,
+            labels,
             observation.space.shape,
             mean=mean,
             std=std,
             tv=tv,
             steps=steps,
             generator=seeded(SEED, "baseline", task.image),
-        )
+        ),
+    )
+
+
+def filled(seconds: float, steps: int, attack: Callable[[int], Tensor]) -> Found:
+    """What an attack that wants its number of steps beforehand brings back in so many CPU seconds.
+
+    If they took less than was due to it, as a busy machine spoilt the count, it starts anew with more; what decides is
+    the clock alone.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        started = time.process_time()
+        images = attack(steps)
         used = time.process_time() - started
         found = Found(images, used, steps, {"attempts": attempt})
-        if used >= ENOUGH * task.seconds:
+        if used >= ENOUGH * seconds:
             break
-        steps = math.ceil(steps * task.seconds / used)
+        steps = math.ceil(steps * seconds / used)
     return found
 
 

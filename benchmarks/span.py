@@ -126,15 +126,15 @@ def measure(name: str, dataset: Dataset, first: int, number: int, states: Path |
         "cell": name,
         "victim": number,
         "images": list(places[0]),
-        "psnr": _psnr(found, victim),
-        "null": _psnr(found, stranger),
+        "psnr": psnr_of(found, victim),
+        "null": psnr_of(found, stranger),
         "cpu_seconds": round(time.process_time() - started, 1),
         "outcome": found.outcome.name,
         "facts": {key: found.facts[key] for key in ("answered by", "residual", "steps") if key in found.facts},
     }
 
 
-def _psnr(found: Reconstruction, truth: Batch) -> list[float]:
+def psnr_of(found: Reconstruction, truth: Batch) -> list[float]:
     scores: Tensor = PSNR()(align(found, truth))
     return [round(float(one), 2) for one in scores.flatten()]
 

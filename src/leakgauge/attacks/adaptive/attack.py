@@ -26,6 +26,7 @@ from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
     Balanced,
     BatchNormStatistics,
+    Fading,
     Prior,
     SignedTotalVariation,
     Starting,
@@ -127,6 +128,8 @@ def _visible(observation: UpdateObservation) -> float:
 def _heavier(prior: Prior | Balanced) -> Prior | Balanced:
     if isinstance(prior, Starting):
         return replace(prior, prior=_smoother(prior.prior))
+    if isinstance(prior, Fading):  # what a defence left unexplained may be noise, which no prior must give way to
+        return _smoother(prior.prior)
     return prior if isinstance(prior, Balanced) else _smoother(prior)
 
 
@@ -137,7 +140,9 @@ def _smoother(prior: Prior) -> Prior:
 
 
 def _with_folded_signs(prior: Prior | Balanced) -> Prior | Balanced:
-    return replace(prior, prior=_fold(prior.prior)) if isinstance(prior, Starting | Balanced) else _fold(prior)
+    if isinstance(prior, Starting | Balanced | Fading):
+        return replace(prior, prior=_fold(prior.prior))
+    return _fold(prior)
 
 
 def _fold(prior: Prior) -> Prior:

@@ -48,6 +48,7 @@ from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
     Balanced,
     BatchNormStatistics,
+    Fading,
     GroupConsistency,
     PixelNorm,
     Starting,

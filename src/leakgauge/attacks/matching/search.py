@@ -119,12 +119,13 @@ class Search(Stepper):
         started = self.budget.now()
         if self.penalties.are_due(self.share, self.spent):
             self._weigh()
+        self._fade()
         self.share = self.spent
         phase = self._phase(self.share)
         if phase != self.phase:
             self.lowest.fill_(float("inf"))
             if self.phase is not None:
-                self.state = self.optimiser.renew(self.state)
+                self.state = self.optimiser.renew(self.state, anew=phase.objective != self.phase.objective)
             self.phase = phase
         value, gradient = self.loss.with_gradient(self.state.candidate, phase.objective, phase.priors)
         self.trace.append(value)
@@ -149,7 +150,7 @@ class Search(Stepper):
         """How the search has ended for these rows, if it has."""
         if self._explodes(rows):
             return Outcome.NON_FINITE
-        if bool(self.state.converged[rows].all()) and self._phase(1.0) == self.phase:
+        if bool(self.state.converged[rows].all()) and self._phase(1.0) == self.phase and not self._held_by_priors():
             return self.optimiser.outcome_at_rest
         if self.budget.is_overdue(len(self.trace), self.elapsed):
             return Outcome.OVERDUE
@@ -173,8 +174,11 @@ class Search(Stepper):
             **({"why this route": why} if (why := self.loss.evaluator.why) else {}),
             **self.notes,
         }
+        victim = row // self.restarts
         if balances := self.penalties.balances:
-            facts["weight of the prior"] = max(one.weights[row // self.restarts] for one in balances)
+            facts["weight of the prior"] = max(one.weights[victim] for one in balances)
+        if fades := self.penalties.fades:
+            facts["left of the prior"] = max(one.weights[victim] for one in fades)
         labels = problem.labels
         if outcome is Outcome.NON_FINITE:
             return Reconstruction(None, None if labels.is_floating_point() else labels, outcome, trace, facts)
@@ -200,6 +204,24 @@ class Search(Stepper):
         if self.penalties.balances:
             rows = self.loss.rows(self.state.candidate)
             self.penalties.weigh(rows.images, self.loss.matching(rows, self.problems[0].objective.at(self.spent)))
+
+    def _fade(self) -> None:
+        """Let go of fading priors as far as what was found allows."""
+        if self.penalties.fades and self.phase is not None:
+            self.penalties.fade(*self._left(), settled=bool(self.state.converged.all()))
+
+    def _held_by_priors(self) -> bool:
+        """Whether the search has settled where a prior holds it that would let go."""
+        if not self.penalties.fades:
+            return False
+        return self.penalties.faded(*self._left(), settled=True) != [one.weights for one in self.penalties.fades]
+
+    def _left(self) -> tuple[Tensor, Tensor]:
+        """The best images and their matching loss, which is what priors leave of their loss: it costs no evaluation."""
+        assert self.phase is not None
+        images = self.loss.rows(self.best).images
+        with torch.no_grad():
+            return images, self.lowest - sum(prior(images) for prior in self.phase.priors)
 
     # Interruption and resumption
 

@@ -26,7 +26,7 @@ from leakgauge.attacks.matching.engine.layers.products import Combined
 from leakgauge.attacks.matching.objectives import Cosine, CosineByTensor, Objective
 from leakgauge.attacks.matching.optimisers import LBFGS, Adam, CosineDecay, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Pixels
-from leakgauge.attacks.matching.priors import Balanced, TotalVariation
+from leakgauge.attacks.matching.priors import Balanced, Fading, TotalVariation
 from leakgauge.attacks.recipes.second_order import quasi_newton
 from leakgauge.attacks.recipes.zhang2023 import tuned_ci_net
 from leakgauge.errors import UnsupportedModel
@@ -79,7 +79,7 @@ def matching_recipe(observation: UpdateObservation, family: Family, budget: Budg
     if family in ("smooth", "transformer"):
         return GradientMatching(
             objective=objective,
-            priors=(TotalVariation(1e-3),),
+            priors=(Fading(TotalVariation(1e-3)),),
             parametrisation=Pixels(spread=0.1),
             optimiser=LBFGS(),
             differentiation=Automatic(),
@@ -87,7 +87,7 @@ def matching_recipe(observation: UpdateObservation, family: Family, budget: Budg
         )
     recipe = GradientMatching(
         objective=objective,
-        priors=(TotalVariation(3e-2),),
+        priors=(Fading(TotalVariation(3e-2)),),
         parametrisation=Pixels(spread=0.25),
         optimiser=SignedAdam(0.1, CosineDecay()),
         differentiation=Automatic(FrozenDifference()),
@@ -99,7 +99,7 @@ def matching_recipe(observation: UpdateObservation, family: Family, budget: Budg
         return recipe
     # Shortcuts carry the image to every layer: less needs to be assumed, and a start far from grey helps.
     weight, spread = (1e-4, 0.25) if family == "residual" else (5e-4, 0.1)
-    return replace(recipe, priors=(TotalVariation(weight),), parametrisation=Pixels(spread=spread))
+    return replace(recipe, priors=(Fading(TotalVariation(weight)),), parametrisation=Pixels(spread=spread))
 
 
 def _objective(observation: UpdateObservation, family: Family) -> Objective:

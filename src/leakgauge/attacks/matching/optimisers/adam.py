@@ -53,7 +53,8 @@ class AdamFamily(Optimiser[AdamState], ABC):
         del loss
         return _adam_step(state, self.direction(gradient), self.learning_rate * self.schedule(spent))
 
-    def renew(self, state: AdamState) -> AdamState:
+    def renew(self, state: AdamState, *, anew: bool = True) -> AdamState:
+        del anew
         return state  # moments fade by themselves
 
 

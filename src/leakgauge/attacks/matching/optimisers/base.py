@@ -37,8 +37,11 @@ class Optimiser(ABC, Generic[State]):
         """The next candidate; ``spent`` is the share of the budget that is used up."""
 
     @abstractmethod
-    def renew(self, state: State) -> State:
-        """The state when what is minimised changes: losses and slopes from before no longer count."""
+    def renew(self, state: State, *, anew: bool = True) -> State:
+        """The state when what is minimised changes: losses and slopes from before no longer count.
+
+        Where only the weight of a prior has changed it is not ``anew``, and curvature still holds.
+        """
 
 
 def project(candidate: Tensor, box: Box | None) -> Tensor:

@@ -193,8 +193,9 @@ class LBFGS(Optimiser[LBFGSState]):
             before=before,
         )
 
-    def renew(self, state: LBFGSState) -> LBFGSState:
-        return self.start(state.point.view_as(state.candidate), state.box)
+    def renew(self, state: LBFGSState, *, anew: bool = True) -> LBFGSState:
+        fresh = self.start(state.point.view_as(state.candidate), state.box)
+        return fresh if anew else replace(fresh, memory=state.memory)
 
     def _direction(self, point: Tensor, slope: Tensor, memory: CurvatureMemory, box: Box | None) -> Tensor:
         free = torch.ones_like(point, dtype=torch.bool)

@@ -3,6 +3,7 @@
 from leakgauge.attacks.matching.priors.balanced import Balanced, Penalties
 from leakgauge.attacks.matching.priors.base import Absent, Prior, SideBySide, Starting, bind_all
 from leakgauge.attacks.matching.priors.batch_norm import BatchNormStatistics
+from leakgauge.attacks.matching.priors.fading import Fading
 from leakgauge.attacks.matching.priors.images import (
     AnisotropicTotalVariation,
     GroupConsistency,

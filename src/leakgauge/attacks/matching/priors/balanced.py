@@ -8,25 +8,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from leakgauge.attacks.matching.priors.base import Prior, bind_all, side_by_side
+from leakgauge.attacks.matching.priors.base import Prior, WeighedPrior, bind_all, side_by_side
+from leakgauge.attacks.matching.priors.fading import Fade, Fading
 from leakgauge.attacks.matching.priors.images import TotalVariation
 from leakgauge.errors import InvalidCase
 from leakgauge.protocol.observation import UpdateObservation
-
-
-@dataclass(frozen=True)
-class WeighedPrior(Prior):
-    """Another prior times ``factor``."""
-
-    prior: Prior
-    factor: float
-
-    def __call__(self, images: Tensor) -> Tensor:
-        return self.factor * self.prior(images)
-
-    def at(self, spent: float) -> Prior | None:
-        current = self.prior.at(spent)
-        return None if current is None else WeighedPrior(current, self.factor)
+from leakgauge.space import require
 
 
 @dataclass(frozen=True)
@@ -80,13 +67,12 @@ class Balance:
 
 
 class Penalties:
-    """The priors of one search on all its victims, the balanced ones under their weights of the moment."""
+    """The priors of one search on all its victims, those that are weighed under their weights of the moment."""
 
     def __init__(self, priors: Sequence[Prior | Balanced], observations: Sequence[UpdateObservation]) -> None:
-        self._all = [
-            Balance(one, observations) if isinstance(one, Balanced) else bind_all(one, observations) for one in priors
-        ]
+        self._all = [_of_search(one, observations) for one in priors]
         self.balances = [one for one in self._all if isinstance(one, Balance)]
+        self.fades = [one for one in self._all if isinstance(one, Fade)]
 
     def at(self, spent: float) -> tuple[Prior, ...]:
         """Those in force when this share of the budget is spent."""
@@ -101,11 +87,33 @@ class Penalties:
         for one in self.balances:
             one.weigh(images, losses)
 
+    def faded(self, images: Tensor, losses: Tensor, *, settled: bool) -> list[tuple[float, ...]]:
+        """What should be left of the fading ones at such images."""
+        with torch.no_grad():
+            return [one.lowered(images, losses, settled=settled) for one in self.fades]
+
+    def fade(self, images: Tensor, losses: Tensor, *, settled: bool) -> None:
+        for one, weights in zip(self.fades, self.faded(images, losses, settled=settled), strict=True):
+            one.weights = weights
+
+    @property
+    def weighed(self) -> list[Balance | Fade]:
+        return [*self.balances, *self.fades]
+
     @property
     def weights(self) -> list[float]:
-        return [weight for one in self.balances for weight in one.weights]
+        return [weight for one in self.weighed for weight in one.weights]
 
     def restore(self, weights: list[float]) -> None:
-        for one in self.balances:
+        for one in self.weighed:
             count = len(one.weights)
             one.weights, weights = tuple(weights[:count]), weights[count:]
+
+
+def _of_search(prior: Prior | Balanced, observations: Sequence[UpdateObservation]) -> Prior | Balance | Fade:
+    if isinstance(prior, Balanced):
+        return Balance(prior, observations)
+    if isinstance(prior, Fading):
+        require(observations[0].space, prior.serves, prior)
+        return Fade(prior, observations)
+    return bind_all(prior, observations)

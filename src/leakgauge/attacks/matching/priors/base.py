@@ -68,6 +68,21 @@ class Starting(Prior):
 
 
 @dataclass(frozen=True)
+class WeighedPrior(Prior):
+    """Another prior times ``factor``."""
+
+    prior: Prior
+    factor: float
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return self.factor * self.prior(images)
+
+    def at(self, spent: float) -> Prior | None:
+        current = self.prior.at(spent)
+        return None if current is None else WeighedPrior(current, self.factor)
+
+
+@dataclass(frozen=True)
 class SideBySide(Prior):
     """Rows in as many equal groups as there are priors, each group with its own: several victims attacked together."""
 

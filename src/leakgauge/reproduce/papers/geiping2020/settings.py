@@ -58,9 +58,6 @@ _RESNET_TRAINING: Mapping[Scale, Training | Pretrained] = {
 _FRESH = 2_000
 """The first test image at scale long: no recipe was tuned on those from there on."""
 
-_PAPERS_START = "kaiming"
-"""The initialisation of the paper's residual networks, which is harder to attack than torch's own."""
-
 
 def federated_attack(tv_weight: float) -> Attack:
     """The attack on clients of several local steps: as `inverting_gradients`, at ten times its rate [appendix C]."""
@@ -89,10 +86,10 @@ def _limit(attack: Attack, scale: Scale, *, seconds: float | None = None, steps:
 
 
 def _resnet(depth: int, width: int, scale: Scale, *, narrow: int) -> ResNet:
-    """The paper's network; ``narrow`` is its width at scale long."""
+    """The paper's network, which starts by Kaiming's rule beyond cpu scale; ``narrow`` is its width at scale long."""
     if scale in ("smoke", "cpu"):
         return ResNet(depth, max(1, width // 16) if scale == "smoke" else width)
-    return ResNet(depth, narrow if scale == "long" else width, initialisation=_PAPERS_START)
+    return ResNet(depth, narrow if scale == "long" else width, initialisation="kaiming")
 
 
 def _later(scale: Scale) -> InOrder:

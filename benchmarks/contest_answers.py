@@ -1,0 +1,59 @@
+"""What the contests say: `best` against the attacks of the catalogue, and against other people's programs."""
+
+from __future__ import annotations
+
+import plots
+from readings import Result, number
+from result_tables import table
+
+
+def contest(result: Result) -> tuple[str, str]:
+    """Where another attack is ahead of `best` beyond the margin, in every cell that was measured."""
+    rows = result["rows"]
+    beaten = [f"{row['cell']} at {row['cpu_seconds']:g} s ({row['strongest_rival']})" for row in rows if row["beaten"]]
+    margin = f"{result['margin']:g} dB"
+    verdict = f"in {len(beaten)} by more than {margin}: {'; '.join(beaten)}" if beaten else f"in none by over {margin}"
+    least, most = min(row["victims"] for row in rows), max(row["victims"] for row in rows)
+    victims = f"{least}" if least == most else f"{least} to {most}"
+    said = (
+        f"{len(rows)} cells of network, weights, batch and CPU seconds, {victims} fresh victims each, against the "
+        f"attacks that could win it: `best` is behind {verdict}. An attack that brings back no more than its null has "
+        "beaten nobody."
+    )
+    columns = ["cell", "CPU seconds", "victims", "`best`", "null", "strongest other", "its PSNR", "its null", "lead"]
+    keys = ("victims", "best", "null", "strongest_rival", "its_psnr", "its_null")
+    lines = [
+        [row["cell"], f"{row['cpu_seconds']:g}", *(number(row[key]) for key in keys), f"{row['lead']:+.2f}"]
+        for row in rows
+    ]
+    drawn = []
+    for row in rows:
+        cell = f"{row['cell']}, {row['cpu_seconds']:g} s"
+        drawn += [
+            plots.Bar(f"{cell}: best", row["best"], None, row["null"]),
+            plots.Bar(f"{cell}: {row['strongest_rival']}", row["its_psnr"], None, row["its_null"]),
+        ]
+    return f"{said}\n\n{table(columns, lines)}", plots.bars(drawn, "PSNR in dB")
+
+
+def peers(result: Result) -> tuple[str, str]:
+    """Each program's mean beside that of `best`; what did not run says so."""
+    rows = result["rows"]
+    names = list(dict.fromkeys(one["by"] for one in result["attacks"]))
+    columns = ["network", "batch", "CPU seconds", "victims", *names, "null", "lead over the strongest", "did not run"]
+    lines, drawn = [], []
+    for row in rows:
+        found = ["–" if row.get(name) is None else number(row[name]) for name in names]
+        lead = "–" if row["lead"] is None else f"{row['lead']:+.2f} ({row['strongest_peer']})"
+        shown = [row["model"], str(row["batch"]), f"{row['cpu_seconds']:g}", str(row["victims"]), *found]
+        lines.append([*shown, number(row["null"]), lead, "; ".join(row["failed"]) or "–"])
+        cell = f"{row['model']}, batch {row['batch']}"
+        drawn += [
+            plots.Bar(f"{cell}: {name}", row[name], None, row["null"]) for name in names if row.get(name) is not None
+        ]
+    ahead = sum(row["lead"] is not None and row["lead"] >= 10 for row in rows)
+    said = (
+        f"{len(rows)} networks and batches, the same updates, seconds and scoring, programs with the settings they are "
+        f"shipped with: `best` leads the strongest of them by 10 dB or more in {ahead}."
+    )
+    return f"{said}\n\n{table(columns, lines)}", plots.bars(drawn, "PSNR in dB")

@@ -1,0 +1,65 @@
+"""Ten questions: two sentences each, of the files alone, and "not measured" where there is none."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import page
+import readings
+import ten_questions
+from ten_questions import Number
+
+
+def test_all_ten_are_answered_with_a_number_its_interval_or_that_it_was_measured_once_and_a_plot():
+    text, drawn = ten_questions.page(readings.load(), lambda name: f"#{name}")
+    parts = text.split("\n## ")[1:]
+    assert len(parts) == len(ten_questions.QUESTIONS) == 10
+    for index, part in enumerate(parts, 1):
+        assert re.search(r"\*\*-?[\d.]+( dB| %)?\*\* \((95 % interval|measured once)", part), part
+        assert f"results/question-{index}.svg" in part
+        assert "Rows: [" in part
+    assert len(drawn) == 10
+
+
+def test_without_files_nothing_is_measured_and_nothing_is_drawn():
+    text, drawn = ten_questions.page({}, lambda name: name)
+    assert text.count("Not measured.") == 10
+    assert drawn == {}
+
+
+def test_the_page_of_questions_is_made_with_the_others():
+    written = page.pages(readings.load())
+    assert page.DOCS / "questions.md" in written
+    assert "](questions.md)" in written[page.DOCS / "results.md"]
+    for file in re.findall(r"\]\((results/[\w.-]+svg)\)", written[page.DOCS / "questions.md"]):
+        assert page.DOCS / file in written
+
+
+@pytest.mark.parametrize(
+    ("one", "higher", "word"),
+    [
+        (Number(20.0, 15.0, 25.0, 10.0), True, "Yes"),
+        (Number(20.0, 5.0, 35.0, 10.0), True, "Not beyond its null by what was tried"),
+        (Number(20.0, None, None, 10.0), True, "Perhaps, it was measured once"),
+        (Number(0.3, 0.2, 0.4, 0.6), False, "Yes"),
+        (Number(0.3, None, None, 0.2), False, "Not by what was tried"),
+    ],
+)
+def test_the_word_of_an_answer_follows_from_its_numbers(one, higher, word):
+    assert one.verdict(higher_leaks=higher) == word
+
+
+def test_a_longer_run_of_a_table_is_the_one_that_is_told():
+    names = {name: {} for name in ("a-table1-cpu.json", "a-table1-long.json", "a-table10-cpu.json")}
+    assert ten_questions.file_of(names, "a-table1") == "a-table1-long.json"
+    with pytest.raises(ten_questions.NotMeasured):
+        ten_questions.file_of(names, "b")
+
+
+def test_a_share_has_wilsons_interval_and_a_score_students():
+    share = ten_questions.of_share(4, 8, 0.0)
+    assert (share.low, share.high) == (pytest.approx(0.2152, abs=1e-4), pytest.approx(0.7848, abs=1e-4))
+    assert ten_questions.of_scores([3.0], None).low is None
+    assert ten_questions.of_scores([0.5, 1.0], None).within(0.0, 1.0).high == 1.0
