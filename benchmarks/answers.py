@@ -201,13 +201,16 @@ def _one(result: Result, row: Result, metric: str) -> str:
 
 
 def _pairs(result: Result, metric: str) -> Iterator[str]:
-    """In how many settings our own attack is leakier than the paper's, which met the same updates."""
-    by_label = {row["label"]: row["ours"][metric]["mean"] for row in result["rows"]}
+    """In how many settings our own attack is leakier than the paper's, which met the same updates of the same model."""
+    by_label = {row["label"]: row for row in result["rows"]}
     differences = []
-    for label, mean in by_label.items():
+    for label, row in by_label.items():
         cell, found, _ = label.partition(OURS)
-        theirs = by_label.get(cell, by_label.get(f"{cell}: proposed"))
-        if found and mean is not None and theirs is not None:
+        other = by_label.get(cell, by_label.get(f"{cell}: proposed"))
+        if not found or other is None or row.get("model") != other.get("model"):
+            continue
+        mean, theirs = row["ours"][metric]["mean"], other["ours"][metric]["mean"]
+        if mean is not None and theirs is not None:
             differences.append((mean - theirs) * (1 if higher_is_leakier(metric) else -1))
     if differences:
         ahead = sum(one > 0 for one in differences)

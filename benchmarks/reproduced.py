@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import readings
@@ -28,7 +28,7 @@ _OF_SAMPLE = ("updates", "nulls", "draw", "models")
 """What of a recipe decides which images are taken, and not what is done to them."""
 
 RULE = f"""A published number is reached where ours is within its spread or beyond, or where both are no more than the
-null. It is refuted on at least {_ENOUGH} updates: where a search on the paper's own model settled, or all but the
+null. It is refuted on at least {_ENOUGH} updates of the paper's own model: where a search settled, or all but the
 choice of images was the paper's, and it stayed short; or where the paper has an attack at the null that is above it
 here by more than the published spread. What has no null, or was not measured, is not compared. A row at the null with
 less work than the paper's says nothing about the paper. Of a table that was run at two scales the larger counts."""
@@ -40,10 +40,11 @@ def judge(row: Result, metric: str) -> Judged | None:
     if given is None or given["mean"] is None:
         return None
     stands = standing(row, metric, metric)
-    several = row["ours"][metric]["updates"] >= _ENOUGH
+    other = [one for one in row.get("differs", ["model unknown"]) if not one.startswith(_OF_SAMPLE)]
+    telling = row["ours"][metric]["updates"] >= _ENOUGH and not any(one.startswith("model") for one in other)
     if stands in ("short", "not reached"):
-        return "refuted" if several and _settled(row) else "short" if stands == "short" else "not reached"
-    if stands == "reached" and several and _said_to_fail(row, metric):
+        return "refuted" if telling and _settled(row, other) else "short" if stands == "short" else "not reached"
+    if stands == "reached" and telling and _said_to_fail(row, metric):
         return "refuted"
     return "not compared" if stands == "not compared" else "reached"
 
@@ -56,9 +57,8 @@ def _said_to_fail(row: Result, metric: str) -> bool:
     return at_null(as_published, metric) and given["deviation"] is not None and beyond > given["deviation"]
 
 
-def _settled(row: Result) -> bool:
-    """Whether no update was left before the paper would have left it; what older files do not tell is not so."""
-    other = [one for one in row.get("differs", ["unknown"]) if not one.startswith(_OF_SAMPLE)]
+def _settled(row: Result, other: Sequence[str]) -> bool:
+    """Whether no update was left before the paper would have left it; ``other`` is what the recipe has other."""
     ended = bool(row.get("updates")) and all(one["outcome"] in ("converged", "solved") for one in row["updates"])
     return not other or (ended and all(one.startswith("attack") for one in other))
 

@@ -45,6 +45,7 @@ def _reproduction(name: str, result: Result) -> str:
     columns = [f"{metric}: {column}" for metric in metrics for column in ("published", "ours", "null")]
     columns = [column for column in columns if _filled(column, metrics[0], result)]
     work = ["updates", "steps", "seconds"] if "updates" in result["rows"][0] else ["runs", "seconds"]
+    told = any(row.get("differs") for row in result["rows"])
     rows = []
     for row in result["rows"]:
         remarks = "".join(f" **({remark})**" for remark in readings.remarks(result, row, metrics[0]))
@@ -52,9 +53,11 @@ def _reproduction(name: str, result: Result) -> str:
         for column in columns:
             metric, _, kind = column.partition(": ")
             cells.append(_cell(row, kind, metric, metrics[0]))
-        rows.append([*cells, *(_of_update(row) if "updates" in row else _of_study(row, metrics[0]))])
+        cells += _of_update(row) if "updates" in row else _of_study(row, metrics[0])
+        rows.append([*cells, *(["; ".join(row.get("differs", []))] if told else [])])
     notes = "\n".join(f"- {note}" for note in (*_notes(result), *_reasons(result)))
-    head, body = _head(name, result, [result["command"]]), table(["setting", *columns, *work], rows)
+    other = ["other than in the paper"] * told
+    head, body = _head(name, result, [result["command"]]), table(["setting", *columns, *work, *other], rows)
     return f"{head}\n{body}{_verdict(result)}\n{notes}\n{_sheet(name)}"
 
 

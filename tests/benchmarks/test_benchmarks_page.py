@@ -49,6 +49,13 @@ def test_the_page_shows_a_missing_number_as_a_dash_never_as_zero():
     assert "| a row | – | – | 0 | – | 1 |" in section("x.json", a_result())
 
 
+def test_the_page_shows_what_a_row_has_other_than_the_paper():
+    (row,) = a_result()["rows"]
+    shown = section("x.json", a_result(rows=[{**row, "differs": ["model.base_width 16 for 64", "updates 5 for 100"]}]))
+    assert "| 1 | model.base_width 16 for 64; updates 5 for 100 |" in shown
+    assert "other than in the paper" not in section("x.json", a_result())
+
+
 def test_the_page_shows_who_leads_each_cell_in_bold_where_ahead_of_all():
     won = {"first": "a", "second": "b", "difference": 1.25, "deviation": 0.5, "ahead": True}
     close = {"first": "b", "second": "a", "difference": 0.1, "deviation": None, "ahead": False}

@@ -37,8 +37,10 @@ NARROW = {"differs": ["model.base_width 16 for 64"], "updates": [{"outcome": "co
         (a_row(15.0, 20.0, **NARROW), "short"),
         (a_row(15.0, 20.0, **{**SETTLED, "differs": ["work.steps 9 for 99"]}), "short"),
         ({**a_row(15.0, 20.0, **SETTLED), "ours": {"psnr": {**a_row(15.0, 1)["ours"]["psnr"], "updates": 4}}}, "short"),
-        (a_row(16.0, 9.0), "refuted"),
-        (a_row(16.0, 9.0, deviation=8.0), "reached"),
+        (a_row(16.0, 9.0, **CUT_OFF), "refuted"),
+        (a_row(16.0, 9.0, deviation=8.0, **CUT_OFF), "reached"),
+        (a_row(16.0, 9.0, **NARROW), "reached"),
+        (a_row(16.0, 9.0), "reached"),
         (a_row(None, 20.0), "not compared"),
     ],
 )

@@ -17,14 +17,15 @@ from leakgauge.reproduce.table import Measured, Published, Table
 
 def grid(result: TableResult) -> Grid:
     """The published number beside ours and the null, and the work behind it; made for a console of 100 columns."""
-    table = result.table
+    table, shared = result.table, _shared(result.rows)
+    notes = [*result.notes, *([f"In every row other than in the paper: {'; '.join(shared)}."] if shared else [])]
     drawn = Grid(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=(0, 1, 0, 0),
         title=f"{table.title} (scale {result.bench.scale})",
         title_justify="left",
-        caption=Text("\n".join(f"- {note}" for note in result.notes), "dim"),
+        caption=Text("\n".join(f"- {note}" for note in notes), "dim"),
         caption_justify="left",
     )
     drawn.add_column("setting", overflow="fold", min_width=24)
@@ -35,7 +36,7 @@ def grid(result: TableResult) -> Grid:
     for name in columns:
         drawn.add_column(name, justify="right")
     for row in result.rows:
-        drawn.add_row(_setting(row), *(cell(row) for cell in columns.values()))
+        drawn.add_row(_setting(row, shared), *(cell(row) for cell in columns.values()))
     return drawn
 
 
@@ -83,7 +84,13 @@ def write_sheet(result: TableResult, path: Path) -> Path | None:
     return write_strips([strip(a[:MOST], b[:MOST]) for a, b in pairs if a is not None and b is not None], path)
 
 
-def _setting(row: RowResult) -> Text:
+def _shared(rows: Sequence[RowResult]) -> list[str]:
+    """What all rows have other than in the paper, in the order of the first; of a single row nothing is shared."""
+    differing = [row.differs() for row in rows]
+    return [one for one in differing[0] if all(one in other for other in differing)] if len(rows) > 1 else []
+
+
+def _setting(row: RowResult, shared: Sequence[str]) -> Text:
     text, facts = Text(row.row.label), row.found.facts
     if (training := facts.get("training")) is not None:
         share = "" if training["accuracy"] is None else f", accuracy {100 * training['accuracy']:.0f} %"
@@ -91,8 +98,8 @@ def _setting(row: RowResult) -> Text:
         text.append(f"\n{how}{share}", "dim")
     if summary := row.measure.summary():
         text.append(f"\n{summary}", "dim")
-    if differs := row.differs():
-        text.append(f"\nnot as in the paper: {'; '.join(differs)}", "dim")
+    if differs := [one for one in row.differs() if one not in shared]:
+        text.append(f"\nother than in the paper: {'; '.join(differs)}", "dim")
     return text
 
 
