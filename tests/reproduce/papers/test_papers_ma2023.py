@@ -101,6 +101,8 @@ def test_the_victims_of_full_scale_are_the_papers() -> None:
         LeNet5(batch_norm=True, dropout=0.5),
         VGG(16),
         VGG(16, batch_norm=True, dropout=0.5),
+        LeNet5(batch_norm=True),
+        LeNet5(dropout=0.5),
     ]
     models = [one.model for one in TABLES["ma2023/models"].measures("full").values()]
     assert {(type(model).__name__, getattr(model, "depth", None)) for model in models} == {
