@@ -32,14 +32,14 @@ from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.catalogue import ATTACKS
 from leakgauge.config import build, build_dataset
 from leakgauge.data import Dataset
-from leakgauge.errors import InvalidCase, LeakGaugeError
+from leakgauge.errors import LeakGaugeError
 from leakgauge.files import write_text
 from leakgauge.fingerprint import answering_code
 from leakgauge.randomness import seeded
 from leakgauge.training.models import victim_model
-from leakgauge.types import Batch
 from leakgauge.version import VERSION
 from quality import observe
+from quality_cases import victim_and_next
 from span import psnr_of
 
 SEED = 0
@@ -105,22 +105,9 @@ def module_of(cell: Cell, dataset: Dataset) -> nn.Module:
     return victim_model(cell.model, dataset, seed=SEED, steps=cell.train_steps).eval()
 
 
-def victims_of(bout: Bout, dataset: Dataset, first: int) -> tuple[Batch, Batch]:
-    """The images of a bout, and those of the next victim."""
-    size = CELLS[bout.cell].batch_size
-    if first < 0 or first + (bout.victim + 2) * size > len(dataset.test):
-        raise InvalidCase(
-            f"There are {len(dataset.test)} test images, too few for {bout.victim + 1} victims of {size} from {first} "
-            "on and a stranger; lower --first or --victims."
-        )
-    places = (range(first + at * size, first + (at + 1) * size) for at in (bout.victim, bout.victim + 1))
-    own, stranger = (dataset.test[torch.tensor(place)] for place in places)
-    return own, stranger
-
-
 def fight(bout: Bout, module: nn.Module, dataset: Dataset, first: int) -> Row:
     """What came back, scored against the truth and against the next victim; the attack sees neither."""
-    truth, stranger = victims_of(bout, dataset, first)
+    truth, stranger = victim_and_next(dataset.test, first, bout.victim, CELLS[bout.cell].batch_size)
     seen = observe(module, truth.inputs, truth.labels)
     attack = with_budget(build(ATTACKS, bout.attack, kind="attack"), Budget(seconds=bout.seconds))
     started = time.process_time()
