@@ -10,6 +10,9 @@ import contest_answers
 import plots
 import readings
 import text_answers
+from leakgauge.reproduce import SCALES, named_table
+from leakgauge.reproduce.orders import orders
+from leakgauge.reproduce.standing import at_null, higher_is_leakier
 from readings import OURS, Result, number, spread
 from result_tables import anchor, control, table
 
@@ -50,7 +53,7 @@ class Question:
     shown: str = ""
 
     def answer(self, results: Results) -> Answer:
-        name = _file(results, self.table)
+        name, *others = _files(results, self.table)
         result = results[name]
         rows = [row for row in result["rows"] if re.search(self.shown, row["label"])]
         plot = (
@@ -65,7 +68,7 @@ class Question:
         ]
         sentences += _conclusions(result)
         told = "" if plot is not None and len(rows) > 8 else "\n" + _told(result, rows, self.metric)
-        return Answer(self.asked, " ".join(sentences) + "\n" + told, (name,), plot)
+        return Answer(self.asked, " ".join(sentences) + "\n" + told, (name, *others), plot)
 
 
 QUESTIONS = (
@@ -88,6 +91,7 @@ QUESTIONS = (
     Question(
         "Do skewed labels make restoring them harder?", "ma2023-table4", "label_counts", r"with BatchNorm/dropout$"
     ),
+    Question("Are labels restored through deep networks, with a thousand classes?", "ma2023-models", "label_counts"),
     Question(
         "Which rule restores labels best once a model is trained?", "ma2023-methods", "label_recall", r"^trained, K=64"
     ),
@@ -148,9 +152,10 @@ def answers(results: Results) -> list[Answer]:
 # What holds for every table.
 
 
-def _file(results: Results, table: str) -> str:
-    (name,) = (name for name in results if name.startswith(f"{table}-"))
-    return name
+def _files(results: Results, table: str) -> list[str]:
+    """The files of a table, that of its largest scale first."""
+    found = [name for name in results if name.startswith(f"{table}-")]
+    return sorted(found, key=lambda name: SCALES.index(results[name]["scale"]), reverse=True)
 
 
 def _count(number: int, noun: str) -> str:
@@ -168,7 +173,7 @@ def _extent(result: Result, metric: str) -> str:
     rows = result["rows"]
     updates = sorted({row["ours"][metric]["updates"] for row in rows})
     runs = f"{updates[0]}" if len(updates) == 1 else f"{updates[0]} to {updates[-1]}"
-    weak = sum(readings.at_null(row, metric) for row in rows)
+    weak = sum(at_null(row, metric) for row in rows)
     old = sum(readings.older_recipe(result, row) for row in rows)
     said = f"{_count(len(rows), 'row')} of {runs} {'run' if runs == '1' else 'runs'} each"
     if weak:
@@ -179,8 +184,8 @@ def _extent(result: Result, metric: str) -> str:
 def _extremes(result: Result, metric: str) -> Iterator[str]:
     """The leakiest and the least leaky row; of accuracy and the like, the highest and the lowest."""
     rows = [row for row in result["rows"] if row["ours"][metric]["mean"] is not None]
-    ordered = sorted(rows, key=lambda row: row["ours"][metric]["mean"], reverse=readings.higher_is_leakier(metric))
-    words = ("Highest", "lowest") if readings.higher_is_leakier(metric) else ("Lowest", "highest")
+    ordered = sorted(rows, key=lambda row: row["ours"][metric]["mean"], reverse=higher_is_leakier(metric))
+    words = ("Highest", "lowest") if higher_is_leakier(metric) else ("Lowest", "highest")
     if len(ordered) > 1 and spread(ordered[0]["ours"][metric]) == spread(ordered[-1]["ours"][metric]):
         yield f"All alike: {_one(result, ordered[0], metric)}."
     elif len(ordered) > 1:
@@ -203,7 +208,7 @@ def _pairs(result: Result, metric: str) -> Iterator[str]:
         cell, found, _ = label.partition(OURS)
         theirs = by_label.get(cell, by_label.get(f"{cell}: proposed"))
         if found and mean is not None and theirs is not None:
-            differences.append((mean - theirs) * (1 if readings.higher_is_leakier(metric) else -1))
+            differences.append((mean - theirs) * (1 if higher_is_leakier(metric) else -1))
     if differences:
         ahead = sum(one > 0 for one in differences)
         yield f"On the same updates our attack is leakier than the paper's in {ahead} of {len(differences)} settings."
@@ -213,7 +218,7 @@ def _conclusions(result: Result) -> list[str]:
     """What the file itself concludes, by a rule, from its rows."""
     if "verdict" in result:
         return list(result["verdict"]["summary"][:1])
-    return [note for note in result["notes"] if note.startswith("Order by")][:2]
+    return orders(named_table(result["experiment"]), result["rows"])[:2]
 
 
 def _told(result: Result, rows: Sequence[Result], metric: str) -> str:
@@ -223,7 +228,7 @@ def _told(result: Result, rows: Sequence[Result], metric: str) -> str:
         null = row["null"].get(metric)
         cells = [
             readings.published(row, metric, first),
-            spread(row["ours"][metric]),
+            readings.ours(row, metric, first),
             "–" if null is None else spread(null),
         ]
         lines.append([row["label"], *cells, "; ".join(readings.remarks(result, row, metric))])
@@ -375,11 +380,26 @@ def _peers(results: Results) -> Answer:
     return Answer(asked, said, ("peers.json",), plot)
 
 
+def _soak(results: Results) -> Answer:
+    found = results["soak.json"]
+    steady, stopped = found["rows"]
+    wrong = len(steady["wrong"]) + len(stopped["wrong"])
+    said = (
+        f"In {found['scale']}, {steady['audits']} audits ran one after another in one process: memory grew by "
+        f"{steady['kilobytes_per_audit']:g} kB with each (median slope), and at the end {steady['files']:+d} files and "
+        f"{steady['threads']:+d} threads were open. {_count(stopped['audits'], 'command')} met {stopped['stops']} "
+        "SIGINT or SIGTERM at random moments and went on to the answer of one that nobody disturbed; "
+        f"{_count(wrong, 'fault')} (a process or half a file left, a damaged store, another answer or exit code)."
+    )
+    return Answer("Does it stay sound for long, and when it is stopped at any moment?", said, ("soak.json",))
+
+
 _ONCE_MEASURED = {
     "contest.json": _contest,
     "peers.json": _peers,
     "executors.json": _executors,
     "recorded-rounds.json": _recorded,
+    "soak.json": _soak,
 }
 """Of files that need a machine of their own, or programs of others, to be made."""
 
@@ -635,10 +655,11 @@ def _fuzz(results: Results) -> Answer:
         sum(row[key] for row in rows) for key in ("inputs", "refused", "crashes", "hangs", "outside")
     )
     crashes, hangs, outside = wrong
+    codes = ", ".join(sorted({str(row.get("version", results["fuzz.json"]["version"])) for row in rows}))
     said = (
-        f"{inputs:,} malformed files to {_count(len(rows), 'reader')}: {refused:,} were refused in a sentence, the "
-        f"rest read as what they still said; {crashes} crashes, {hangs} over 5 CPU seconds, {outside} that wrote "
-        "outside the folder, started a program or imported what they named."
+        f"{inputs:,} malformed files to {_count(len(rows), 'reader')} (version {codes}): {refused:,} were refused in a "
+        f"sentence, the rest read as what they still said; {crashes} crashes, {hangs} over 5 CPU seconds, {outside} "
+        "that wrote outside the folder, started a program or imported what they named."
     )
     return Answer("Does a malformed file crash a command, hang it, or run code?", said, ("fuzz.json",))
 

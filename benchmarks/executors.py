@@ -4,9 +4,9 @@
     python benchmarks/executors.py --parts faults      # a local Ray cluster of two nodes, of which one is killed
 
 Equal cases of about --seconds of work each, by a fixed number of steps. The overhead is what one worker of the pool
-takes, from the moment it has started, over the seconds that its cases took in it; the speed-up is that of two workers
-over one. The start of the workers, which import torch, is told apart. The memory is that of the process that drives a
-sweep of many short cases, after a tenth of them and at the end. The load before each part stands beside it: on
+takes, from the moment it has started, over what the same cases take in this process; the speed-up is that of two
+workers over one. The start of the workers, which import torch, is told apart. The memory is that of the process that
+drives a sweep of many short cases, after a tenth of them and at the end. The load before each part stands beside it: on
 cores that others use, a waiting worker and a waiting driver are counted as overhead.
 """
 
@@ -111,7 +111,7 @@ def pooled(cases: Sequence[Case], prepared: PreparedAudit, jobs: int, watch: Wat
 
 
 def listing(count: int = 10_000) -> dict[str, Any]:
-    """How long it takes to list so many records, and what that adds to the memory of this process."""
+    """How long listing so many records takes, also in terms of parsing their JSON alone, and what memory it adds."""
     small = prepare(replace(PLAN, steps=2))
     (record,) = InProcess().run(small.cases[:1], small.metrics, MemoryStore())
     plain = replace(record, pictures=Pictures())
@@ -120,16 +120,22 @@ def listing(count: int = 10_000) -> dict[str, Any]:
         bodies = [(f"{number:024}", replace(plain, key=f"{number:024}").to_json()) for number in range(count)]
         with store._connection() as connection:
             connection.executemany("INSERT INTO records (key, body) VALUES (?, ?)", bodies)
+        body = bodies[0][1]
         del bodies
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started, spent = time.perf_counter(), time.process_time()
         found = sum(1 for _ in store.records())
         wall, cpu = time.perf_counter() - started, time.process_time() - spent
+        spent = time.process_time()
+        for _ in range(count):
+            json.loads(body)
+        parsing = time.process_time() - spent
         grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     row = {
         "records": found,
         "seconds": round(wall, 3),
         "cpu_seconds": round(cpu, 3),
+        "times_of_parsing": round(cpu / parsing, 1),
         "grown_megabytes": round(grown, 1),
     }
     print(row, flush=True)
@@ -235,7 +241,7 @@ def ray_run(prepared: PreparedAudit) -> dict[str, Any]:
     return row
 
 
-PARTS = ("pool", "listing", "memory", "faults", "in process", "ray")
+PARTS = ("pool", "listing", "memory", "faults", "ray")
 
 
 def measure(part: str, seconds: float) -> dict[str, Any]:
@@ -251,16 +257,16 @@ def measure(part: str, seconds: float) -> dict[str, Any]:
     if part == "ray":
         return {"ray": ray_run(prepared)}
     watch = Watched()
-    if part == "in process":
-        run = InProcess().run(prepared.cases, prepared.metrics, MemoryStore(), watch)
-        return {"in_process": measured("in process", run, watch)}
+    alone = measured("in process", InProcess().run(prepared.cases, prepared.metrics, MemoryStore(), watch), watch)
+    watch = Watched()
     one = measured("pool of 1", pooled(prepared.cases, prepared, 1, watch), watch)
     watch = Watched()
     two = measured("pool of 2", pooled(prepared.cases, prepared, 2, watch), watch)
     return {
+        "in_process": alone,
         "pool_of_1": one,
         "pool_of_2": two,
-        "overhead": round(one["seconds"] / one["seconds_of_cases"] - 1, 4),
+        "overhead": round(one["seconds"] / alone["seconds"] - 1, 4),
         "overhead_in_cpu_seconds_of_driver": round(one["driver_cpu_seconds"] / one["cpu_seconds_of_cases"], 4),
         "speed_up_of_two": round(one["seconds"] / two["seconds"], 3),
     }

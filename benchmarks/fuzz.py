@@ -5,7 +5,8 @@
 Each input is a valid file that was damaged, or a whole container with content that lies. ``refused`` were answered with
 the package's own sentence, ``read`` as what they still said; ``crashes`` ended in any other error, ``hangs`` took over
 5 CPU seconds, ``outside`` opened a file for writing, started a program, connected or imported what a file had named.
-What is found is kept beside the result, as ``found-*``.
+What is found is kept beside the result, as ``found-*``. A run that was stopped goes on where it was; readers that were
+tried with other code are tried anew, and until then their rows stay, each with the code that it is of.
 """
 
 from __future__ import annotations
@@ -187,7 +188,8 @@ def _restore(folder: Path, whole: dict[Path, bytes], victims: Sequence[Path] | N
 
 def row(tally: Tally) -> dict[str, Any]:
     values = {name: value for name, value in vars(tally).items() if name not in ("found", "most_seconds")}
-    return values | {"most_cpu_seconds": round(tally.most_seconds, 2)}
+    code = {"version": VERSION, "fingerprint": answering_code()}
+    return values | {"most_cpu_seconds": round(tally.most_seconds, 2)} | code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -210,7 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     rows = _kept(given.out, facts)
     for reader in READERS:
-        if reader.name in rows or (given.reader and reader.name not in given.reader):
+        tried = rows.get(reader.name, {}).get("fingerprint") == facts["fingerprint"]
+        if tried or (given.reader and reader.name not in given.reader):
             continue
         began = time.perf_counter()
         tally = fuzz(reader, given.inputs, given.seed, keep)
@@ -228,12 +231,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _kept(out: Path | None, facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The rows of a run of the same code that was stopped, by reader."""
+    """The rows of earlier runs of the same size, by reader."""
     if out is None or not out.is_file():
         return {}
     before = json.loads(out.read_text("utf-8"))
-    same = all(before.get(name) == value for name, value in facts.items())
-    return {one["reader"]: one for one in before["rows"]} if same else {}
+    if any(before.get(name) != facts[name] for name in ("seed", "scale")):
+        return {}
+    code = {name: before[name] for name in ("version", "fingerprint")}
+    return {one["reader"]: code | one for one in before["rows"]}
 
 
 if __name__ == "__main__":

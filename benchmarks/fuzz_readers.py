@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -223,9 +225,23 @@ def _read_grid(folder: Path) -> object:
 
 
 def _write_store(folder: Path) -> None:
-    plan = AuditPlan("digits", model="mlp:hidden=(8,)", train_steps=1, batch_size=1, steps=1, nulls=1)
-    named = {"attacks": ("linear_layer",), "defences": ("none",)}
-    execute(prepare(from_mapping(AuditPlan, vars(plan) | named, source="plan")), folder)
+    for name, content in _store_files().items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+@cache
+def _store_files() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        _audit_into(folder)
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _audit_into(folder: Path) -> None:
+    short = {"train_steps": 1, "batch_size": 1, "steps": 1, "nulls": 1}
+    named = {"model": "mlp:hidden=(8,)", "attacks": ("linear_layer",), "defences": ("none",)}
+    execute(prepare(AuditPlan("digits", **named, **short)), folder)
     with closing(sqlite3.connect(folder / "audit.sqlite")) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
     for name in ("index.html", "plan.json", "driver.sqlite"):

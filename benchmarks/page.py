@@ -15,6 +15,7 @@ from pathlib import Path
 
 import answers
 import readings
+import reproduced
 import ten_questions
 from answers import PAPERS, paper_of
 from leakgauge.files import write_text
@@ -43,8 +44,12 @@ def pages(results: Mapping[str, Result]) -> dict[Path, str]:
     listed = "\n".join(f"- [{words}](results/{paper}.md)" for paper, words in PAPERS.items())
     head = f"# Results: what was asked and what was found\n\nMade by `python benchmarks/page.py`. {_READING}"
     first = "Ten questions that are asked most, in two sentences each: [questions.md](questions.md).\n"
-    written = {DOCS / "results.md": f"{head}\n{first}\nAll rows, a page for each paper:\n\n{listed}\n\n{found}"}
-    written |= {DOCS / "questions.md": f"{_QUESTIONS}\n{asked}"}
+    parts = [
+        f"{head}\n{first}\nAll rows, a page for each paper:\n\n{listed}\n",
+        reproduced.section(results, PAPERS),
+        found,
+    ]
+    written = {DOCS / "results.md": "\n".join(parts), DOCS / "questions.md": f"{_QUESTIONS}\n{asked}"}
     written |= {DOCS / "results" / file: plot for file, plot in {**drawn, **small}.items()}
     return written | {DOCS / "results" / f"{paper}.md": paper_page(paper, results) for paper in PAPERS}
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.catalogue import METRICS
-from leakgauge.reproduce import outdated_rows
+from leakgauge.reproduce import SCALES, outdated_rows
+from leakgauge.reproduce.standing import at_null, standing
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -23,9 +24,6 @@ AT_NULL = "not above its null"
 
 Result = Mapping[str, Any]
 
-_NO_DIRECTION = frozenset({"p_all", "p_other", "p_together"})
-"""What is neither better nor worse for being larger: a p-value under its null is anything."""
-
 
 def load() -> dict[str, Result]:
     """Every result by the name of its file; a table with why rows of it would come out differently today."""
@@ -36,31 +34,26 @@ def load() -> dict[str, Result]:
     return results
 
 
+def newest(results: Mapping[str, Result]) -> dict[str, Result]:
+    """Every result but those of a table that was run at a larger scale as well, which supersedes them."""
+    largest: dict[str, int] = {}
+    for result in results.values():
+        if "experiment" in result:
+            rank = SCALES.index(result["scale"])
+            largest[result["experiment"]] = max(rank, largest.get(result["experiment"], 0))
+    return {
+        name: result
+        for name, result in results.items()
+        if "experiment" not in result or SCALES.index(result["scale"]) == largest[result["experiment"]]
+    }
+
+
 def metrics_of(result: Result) -> list[str]:
     return list(result["rows"][0]["ours"])
 
 
-def higher_is_leakier(metric: str) -> bool:
-    """What the metric says of itself; what tables measure beside metrics tells more the larger it is."""
-    return METRICS[metric].higher_is_leakier if metric in METRICS else True
-
-
 def title_of(metric: str) -> str:
     return METRICS[metric].title if metric in METRICS else metric.replace("_", " ")
-
-
-def at_null(row: Result, metric: str) -> bool:
-    """Whether a row tells no more than an unrelated update: within two standard errors of the difference to its null.
-
-    Where one of the two was measured once it has no error and the other's counts alone; where both were, any
-    difference in the direction of leakage counts.
-    """
-    ours, null = row["ours"].get(metric), row["null"].get(metric)
-    if metric in _NO_DIRECTION or ours is None or null is None or ours["mean"] is None or null["mean"] is None:
-        return False
-    ahead = (ours["mean"] - null["mean"]) * (1 if higher_is_leakier(metric) else -1)
-    errors = [one["standard_error"] or 0.0 for one in (ours, null)]
-    return bool(ahead <= 2 * (errors[0] ** 2 + errors[1] ** 2) ** 0.5)
 
 
 def older_recipe(result: Result, row: Result) -> bool:
@@ -72,6 +65,13 @@ def remarks(result: Result, row: Result, metric: str) -> list[str]:
     """What must be said beside a row's numbers."""
     said = {OLDER: older_recipe(result, row), AT_NULL: at_null(row, metric)}
     return [remark for remark, holds in said.items() if holds]
+
+
+def ours(row: Result, metric: str, first: str) -> str:
+    """What was measured; no bare number where it is at its null and would stand beside a published one."""
+    at = standing(row, metric, first)
+    said = measured(row["ours"][metric])
+    return f"{at} ({said})" if at in ("not reached", "at its null, as published") else said
 
 
 def published(row: Result, metric: str, first: str) -> str:

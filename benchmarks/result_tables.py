@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import readings
+from leakgauge.reproduce import named_table
+from leakgauge.reproduce.orders import orders
 from readings import Result, measured, number, published
 
 
@@ -49,11 +51,23 @@ def _reproduction(name: str, result: Result) -> str:
         cells = [row["label"] + _trained(row.get("training")) + remarks]
         for column in columns:
             metric, _, kind = column.partition(": ")
-            cells.append(published(row, metric, metrics[0]) if kind == "published" else measured(row[kind][metric]))
+            cells.append(_cell(row, kind, metric, metrics[0]))
         rows.append([*cells, *(_of_update(row) if "updates" in row else _of_study(row, metrics[0]))])
-    notes = "\n".join(f"- {note}" for note in (*result["notes"], *_reasons(result)))
+    notes = "\n".join(f"- {note}" for note in (*_notes(result), *_reasons(result)))
     head, body = _head(name, result, [result["command"]]), table(["setting", *columns, *work], rows)
     return f"{head}\n{body}{_verdict(result)}\n{notes}\n{_sheet(name)}"
+
+
+def _notes(result: Result) -> list[str]:
+    """What the file says, with orders as they are read today."""
+    said = [note for note in result["notes"] if not note.startswith("Order by")]
+    return [*said, *orders(named_table(result["experiment"]), result["rows"])]
+
+
+def _cell(row: Result, kind: str, metric: str, first: str) -> str:
+    if kind == "published":
+        return published(row, metric, first)
+    return readings.ours(row, metric, first) if kind == "ours" else measured(row[kind][metric])
 
 
 def _reasons(result: Result) -> list[str]:
@@ -106,7 +120,8 @@ def _trained(training: Result | None) -> str:
     if training is None:
         return ""
     accuracy = training["accuracy"]
-    return f"; {training['steps']} training steps" + ("" if accuracy is None else f", accuracy {100 * accuracy:.0f} %")
+    how = f"weights of {training['file']}" if "file" in training else f"{training['steps']} training steps"
+    return f"; {how}" + ("" if accuracy is None else f", accuracy {100 * accuracy:.0f} %")
 
 
 def _quality(name: str, result: Result) -> str:

@@ -84,7 +84,10 @@ def _of_attack(name: str, portraits: Mapping[str, Any]) -> Iterator[str]:
     seen = portraits["attacks"].get(name, _NOTHING)
     if seen["setting"] is None:
         yield "## What it recovers"
-        yield "Not measured: none of the settings that portraits are made in suits it."
+        tried = (
+            "none of the settings that portraits are made in suits it" if seen["refused"] else "it was not tried yet"
+        )
+        yield f"Not measured: {tried}."
     else:
         yield "## What it recovers, and what breaks it"
         yield (
@@ -104,7 +107,7 @@ def _of_attack(name: str, portraits: Mapping[str, Any]) -> Iterator[str]:
         yield "## What it assumes"
         lines = [f"- {_escaped(reason.rstrip('.'))}. *({'; '.join(where)})*" for reason, where in reasons.items()]
         yield "\n".join(["It says itself where it does not apply:", "", *lines])
-    else:
+    elif seen["setting"]:
         yield "## What it assumes"
         yield "It ran where it was tried first; what the attacker has to know is in the ledger of a report."
     yield "See [threat models](../../threat-models.md) for what an attacker may know."

@@ -63,6 +63,7 @@ def test_five_lines_of_the_readme_give_a_row_of_a_table_away_exactly(capsys, mon
     assert capsys.readouterr().out == "leaks, certified exact 1.0\n"
 
 
+@pytest.mark.slow
 def test_the_face_is_recovered_above_25_db_undefended_while_its_null_is_not_and_noise_stops_it(tmp_path, monkeypatch):
     monkeypatch.setattr(leakgauge, "audit", partial(leakgauge.audit, nulls=1))
     result = load("audit_my_model").main(steps=60, out=str(tmp_path))
@@ -85,6 +86,7 @@ def test_a_linear_first_model_is_recovered_above_100_db_even_when_clipped():
     assert min(load("fully_connected_is_exact").main()) > 100
 
 
+@pytest.mark.slow
 def test_a_defence_does_not_pass_the_gate_by_an_attack_too_short_to_find_anything():
     code, said = load("gate_a_pipeline").main(std=1.0, steps=2)
     assert code == 3

@@ -127,6 +127,7 @@ from leakgauge.models import (
     LeNet5,
     Plain,
     Precode,
+    QuickResNet,
     ResNet,
     fcn3,
     resnet20_4,
@@ -243,6 +244,7 @@ MODELS: Shelf = {
     "precode": Precode,
     "resnet": ResNet,
     "resnet20_4": resnet20_4,
+    "quick_resnet": QuickResNet,
     "vgg": VGG,
 }
 

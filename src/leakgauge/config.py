@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -51,14 +52,28 @@ def build(shelf: Shelf, text: str, *, kind: str) -> Any:
 def choose(shelf: Mapping[str, T], name: str, *, kind: str) -> T:
     """What a shelf holds under a name."""
     if name not in shelf:
+        if kind == "model" and os.path.isfile(f"{(stem := name.removesuffix('.py'))}.py"):
+            raise InvalidCase(f"{name!r} is a file; name the function in it that builds the model, as in {stem}:build.")
         raise InvalidCase(f"There is no {kind} {name!r}; {_suggest(name, shelf)}")
     return shelf[name]
 
 
 def build_dataset(text: str, root: str | Path | None) -> Dataset:
     """The dataset that a specification names, read below ``root``."""
+    if text.partition(":")[0].strip() not in DATASETS and (meant := _dataset_of_file(text, root)):
+        raise InvalidCase(f"{text!r} is no name of a dataset but of data; write --dataset {meant}.")
     dataset: Dataset = build(DATASETS, text, kind="dataset")(None if root is None else Path(root))
     return dataset
+
+
+def _dataset_of_file(text: str, root: str | Path | None) -> str:
+    """How to ask for a folder or file that was named without saying what it is; empty where there is none."""
+    path = os.path.join(root or "", text)
+    if os.path.isdir(path):
+        return f"image_folder:folder={text}"
+    words = f"file={text}"
+    kinds = {".csv": f"csv:{words},label=COLUMN", ".txt": f"text:{words}", ".npz": f"npz:{words}"}
+    return kinds.get(os.path.splitext(text)[1], "") if os.path.isfile(path) else ""
 
 
 def build_loss(text: str, model: str = "") -> LossFunction:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import sys
+from contextlib import suppress
 from typing import Any
 
 from torch import nn
 
 from leakgauge.errors import InvalidCase
+
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+_BARE = re.compile(r"(?<![^,\s])([A-Za-z_]\w*)\s*=\s*([\w./\\~@-][\w ./\\~@-]*)(?=\s*,\s*[A-Za-z_]\w*\s*=|\s*$)")
+"""An option whose value holds nothing but what names of files do."""
 
 
 def import_factory(reference: str) -> nn.Module:
@@ -42,6 +48,9 @@ def import_factory(reference: str) -> nn.Module:
 def import_named(reference: str, what: str) -> Any:
     """What ``package.module:name`` names, imported from the working folder or the environment."""
     module_name, _, attribute = reference.partition(":")
+    module_name = (
+        module_name.removesuffix(".py").removeprefix("./").replace("/", ".")
+    )  # mymodel.py:build is meant as well
     if not module_name or not attribute:
         kind = what.split()[-1]
         raise InvalidCase(f"The {what} {reference!r} names no {kind}; write package.module:{kind}.")
@@ -77,21 +86,43 @@ def _split(reference: str) -> tuple[str, str]:
 
 
 def read_options(rest: str, text: str) -> dict[str, Any]:
-    """The options ``option=value,option=value`` of a specification, read as Python literals; nothing is evaluated."""
+    """The options ``option=value,option=value`` of a specification, read as Python literals; nothing is evaluated.
+
+    What is none is text if it may be the name of a file.
+
+    >>> read_options("file=data/visits-2024.csv,label=went home,size=3", "csv")
+    {'file': 'data/visits-2024.csv', 'label': 'went home', 'size': 3}
+    """
     if not rest:
         return {}
     try:
-        # Parsed as the arguments of a call, so that values read as in Python; nothing is evaluated.
-        parsed = ast.parse(f"f({rest})", mode="eval").body
-        if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name) or parsed.args:
-            raise ValueError("options need names")
-        names = [str(word.arg) for word in parsed.keywords]
-        if len(set(names)) < len(names):
-            raise ValueError("an option is given twice")
-        return {name: _literal(word.value) for name, word in zip(names, parsed.keywords)}
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return _parsed(rest)
+    except _UNREADABLE as error:
+        with suppress(*_UNREADABLE):
+            return _parsed(_BARE.sub(_quoted, rest))
         reason = error.msg if isinstance(error, SyntaxError) else cause(error)
         raise InvalidCase(f"Cannot read the options of {text!r} ({reason}); use name:option=value.") from error
+
+
+def _parsed(rest: str) -> dict[str, Any]:
+    # Parsed as the arguments of a call, so that values read as in Python; nothing is evaluated.
+    parsed = ast.parse(f"f({rest})", mode="eval").body
+    if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name) or parsed.args:
+        raise ValueError("options need names")
+    names = [str(word.arg) for word in parsed.keywords]
+    if len(set(names)) < len(names):
+        raise ValueError("an option is given twice")
+    return {name: _literal(word.value) for name, word in zip(names, parsed.keywords)}
+
+
+def _quoted(option: re.Match[str]) -> str:
+    """An option whose value is quoted, unless it can be read as it is."""
+    name, value = option.groups()
+    try:
+        _parsed(f"{name}={value}")
+    except _UNREADABLE:
+        return f"{name}={value!r}"
+    return option.group()
 
 
 def _literal(node: ast.expr) -> Any:

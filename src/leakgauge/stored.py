@@ -34,6 +34,16 @@ def conforms(value: Any, hint: Any) -> bool:
 
 _Check = Callable[[Any], bool]
 
+_SIMPLE: Mapping[Any, frozenset[type]] = {
+    None: frozenset({NoneType}),
+    NoneType: frozenset({NoneType}),
+    str: frozenset({str}),
+    bool: frozenset({bool}),
+    int: frozenset({int}),
+    float: frozenset({int, float}),
+}
+"""What may stand for a simple type; by ``type``, as True is an instance of int."""
+
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, _Check], ...]:
@@ -45,27 +55,44 @@ def _fields(kind: Any) -> tuple[tuple[str, _Check], ...]:
 def _check_of(hint: Any) -> _Check:
     if hint is Any:
         return lambda value: True
+    simple = _simple(hint)
+    if simple is not None:
+        return lambda value: type(value) in simple
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, UnionType):
-        plain = tuple(one for one in inner if one in (NoneType, str, bool))
-        others = tuple(_check_of(one) for one in inner if one not in plain)
-        return lambda value: isinstance(value, plain) or any(fits(value) for fits in others)
+        plain = frozenset().union(*(_simple(one) or () for one in inner))
+        ways = tuple(_check_of(one) for one in inner if _simple(one) is None)
+        return lambda value: type(value) in plain or any(fits(value) for fits in ways)
     if kind is Literal:
         return lambda value: value in inner
     if kind in (tuple, list):
-        one = _check_of(inner[0])
-        return lambda value: isinstance(value, kind) and all(map(one, value))
+        held = _check_of_all(inner[0])
+        return lambda value: isinstance(value, kind) and held(value)
     if kind is not None and issubclass(kind, Mapping):
-        key, held = _check_of(inner[0]), _check_of(inner[1])
-        return lambda value: isinstance(value, Mapping) and all(map(key, value)) and all(map(held, value.values()))
-    if hint in (None, NoneType):
-        return lambda value: value is None
-    if hint is int:
-        return lambda value: type(value) is int
-    if hint is float:
-        return lambda value: type(value) in (int, float)
-    held_by_dataclass = dataclasses.is_dataclass(hint)
-    if held_by_dataclass:
-        parts = _fields(hint)
-        return lambda value: isinstance(value, hint) and all(fits(getattr(value, name)) for name, fits in parts)
+        keys, values = map(_check_of_all, inner)
+        return lambda value: isinstance(value, Mapping) and keys(value) and values(value.values())
+    if dataclasses.is_dataclass(hint):
+        return _check_of_parts(cast(type, hint))
     return lambda value: isinstance(value, hint)
+
+
+def _simple(hint: Any) -> frozenset[type] | None:
+    """The types of a simple annotation or of a choice of such; none of a composed one."""
+    if get_origin(hint) not in (Union, UnionType):
+        return _SIMPLE.get(hint)
+    ways = [_simple(one) for one in get_args(hint)]
+    return frozenset().union(*cast(list[frozenset[type]], ways)) if None not in ways else None
+
+
+def _check_of_all(hint: Any) -> _Check:
+    """Of every element: long lists of numbers without a call for each."""
+    simple = _simple(hint)
+    if simple is not None:
+        return lambda values: simple.issuperset(map(type, values))
+    one = _check_of(hint)
+    return lambda values: all(map(one, values))
+
+
+def _check_of_parts(kind: type) -> _Check:
+    parts = _fields(cast(Hashable, kind))
+    return lambda value: isinstance(value, kind) and all(fits(getattr(value, name)) for name, fits in parts)

@@ -118,10 +118,14 @@ class TokenSpace(InputSpace):
         return relaxed
 
     def decode(self, relaxed: Tensor) -> Tensor:
-        first = relaxed.index_fill(-1, torch.tensor([self.pad], device=relaxed.device), -torch.inf)[..., :1, :]
-        tokens = torch.cat((first, relaxed[..., 1:, :]), dim=-2).argmax(dim=-1)
-        ended = (tokens == self.pad).cumsum(dim=-1) > 0
-        return torch.where(ended, self.pad, tokens)
+        """The heaviest token at each place, up to where padding outweighs them from there on: a text ends once."""
+        padding = relaxed[..., self.pad]
+        others = relaxed.index_fill(-1, torch.tensor([self.pad], device=relaxed.device), -torch.inf)
+        heaviest, tokens = others.max(dim=-1)
+        # The end with most of what speaks for tokens before it, and for padding behind; one token at least.
+        speaking = (heaviest - padding).cumsum(dim=-1)
+        ends = speaking.argmax(dim=-1, keepdim=True)
+        return torch.where(torch.arange(relaxed.shape[-2], device=relaxed.device) <= ends, tokens, self.pad)
 
     @property
     def parts(self) -> int:

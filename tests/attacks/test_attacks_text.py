@@ -24,7 +24,7 @@ from leakgauge.protocol.threat_model import THREAT_MODELS
 from leakgauge.randomness import seeded
 from leakgauge.training.models import model_for
 from leakgauge.training.train import Training, train
-from leakgauge.types import Outcome, Update
+from leakgauge.types import Batch, Outcome, Update
 
 TEXTS = Text()(None)
 
@@ -108,6 +108,17 @@ def test_an_encoder_gives_away_one_text_with_its_class():
     found, texts = recovered(observe(model, batch, loss=CrossEntropy()))
     assert texts == {tuple(batch.inputs[0].tolist())}
     assert found.certificate is not None
+
+
+@pytest.mark.parametrize("kv_heads", [4, 2], ids=["own keys", "shared keys"])
+def test_tokens_of_an_encoders_batch_are_put_together_by_who_listens_to_whom(kv_heads):
+    model = model_for(TEXTS, BERT(width=128, kv_heads=kv_heads), seed=0)
+    whole = private(3)
+    short = whole.inputs.clone()
+    for row, end in zip(short, (9, 12, 9), strict=True):
+        row[end:] = TEXTS.space.pad
+    _, texts = recovered(observe(model, Batch(short, whole.labels), loss=CrossEntropy()))
+    assert texts == {tuple(text) for text in short.tolist()}
 
 
 @pytest.mark.parametrize(("epochs", "rate"), [(1, 0.01), (2, 0.01), (3, 0.003), (2, 0.5), (5, 0.1)])

@@ -195,6 +195,7 @@ def test_a_failed_attack_is_inconclusive_and_nothing_but_failures_is_an_error(pr
         execute(replace(prepared, cases=[one for one in cases if one.attack_name == "linear_layer"]), None)
 
 
+@pytest.mark.slow
 def test_cases_that_fail_or_cost_every_worker_its_life_are_given_up_and_the_others_are_done(
     prepared: PreparedAudit, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ BY_NAME = {situation.name: situation for situation in SITUATIONS}
 
 # Those that no reading explains by the truth alone are attacked next, or have two things otherwise, and some are of one
 # kind with others; benchmarks/recorded_rounds.py has them all.
-SLOW = ("none", "examples", "other inputs")
+SLOW = ("No reading", "examples", "other inputs")
 ALIKE = (
     "AdamW",
     "swapped and scaled to [-1, 1]",

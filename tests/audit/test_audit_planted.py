@@ -128,16 +128,22 @@ def crowd_of(victims: int) -> tuple[Tensor, Tensor]:
     return images, crowd
 
 
+@lru_cache
+def evidence_of_noise(victims: int) -> tuple[float, ...]:
+    images, crowd = crowd_of(victims)
+    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(4))
+    return weigh_evidence(noise, images, crowd, ImageSpace(*SHAPE)).p
+
+
 @pytest.mark.parametrize(("leaked", "victims"), [(1, 1), (1, 4), (1, 8), (2, 16), (1, 64), (6, 64), (28, 64)])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_record_of_what_was_planted_is_judged_a_leak(
     leaked: int, victims: int, change: str, make_record: MakeRecord
 ) -> None:
     images, crowd = crowd_of(victims)
-    noise = torch.rand(images.shape, generator=torch.Generator().manual_seed(4))
     known = {"strangers": len(crowd), "batch_size": victims}
-    returned = (among_noise(images, leaked, change), noise)
-    found = [weigh_evidence(one, images, crowd, ImageSpace(*SHAPE)).p for one in returned]
+    planted = weigh_evidence(among_noise(images, leaked, change), images, crowd, ImageSpace(*SHAPE)).p
+    found = [planted, evidence_of_noise(victims)]
     records = [make_record(evidence=found[bool(number)], null=number, **known) for number in range(4)]
     (row,) = summarise_records(records, {}).rows
     assert row.verdict is (Verdict.LEAKS if 2 * leaked >= victims else Verdict.LEAKS_PARTLY)

@@ -14,7 +14,7 @@ import executors
 def test_ten_thousand_records_are_listed_in_seconds_and_held_one_at_a_time() -> None:
     row = executors.listing()
     assert row["records"] == 10_000
-    assert row["cpu_seconds"] < 4
+    assert row["times_of_parsing"] < 10, "a second where parsing takes .2: in ratios, as cores differ"
     assert row["grown_megabytes"] < 20
 
 

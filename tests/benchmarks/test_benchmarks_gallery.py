@@ -44,9 +44,15 @@ def test_the_derivative_through_an_architecture_is_that_of_double_backward(name)
     assert _error(swept.gradient, exact.gradient) < 1e-9
 
 
+LARGE = ("mobilenet v2", "convnext", "efficientnet", "shufflenet", "inception", "regnet")
+
+
 @pytest.mark.parametrize(
     ("name", "attack"),
-    list(zip(ARCHITECTURES, itertools.cycle((best, adaptive, inverting_gradients)))),  # they differentiate by one route
+    [  # the attacks differentiate by one route
+        pytest.param(name, attack, marks=[pytest.mark.slow] if name in LARGE else [])
+        for name, attack in zip(ARCHITECTURES, itertools.cycle((best, adaptive, inverting_gradients)))
+    ],
 )
 def test_no_attack_refuses_an_architecture(name, attack, attacked):
     seen = attacked(build(name), _batch(0, torch.float32))

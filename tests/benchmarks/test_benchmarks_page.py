@@ -69,22 +69,15 @@ def scored(mean, error=None):
 
 
 @pytest.mark.parametrize(
-    ("metric", "ours", "null", "at_null"),
-    [
-        ("psnr", scored(20.0, 1.0), scored(10.0), False),
-        ("psnr", scored(11.9, 1.0), scored(10.0), True),
-        ("psnr", scored(12.9, 1.0), scored(10.0, 1.1), True),
-        ("psnr", scored(10.1), scored(10.0), False),
-        ("psnr", scored(10.0), scored(10.0), True),
-        ("lpips_vgg", scored(0.4, 0.01), scored(0.6), False),
-        ("lpips_vgg", scored(0.7, 0.01), scored(0.6), True),
-        ("p_all", scored(0.5, 0.01), scored(0.5), False),
-        ("psnr", scored(None), scored(None), False),
-    ],
+    ("told", "words"), [(19.83, "not reached (11.00)"), (9.0, "at its null, as published (11.00)")]
 )
-def test_a_row_is_above_its_null_by_two_standard_errors_or_says_that_it_is_not(metric, ours, null, at_null):
-    row = {"label": "a row", "ours": {metric: ours}, "null": {metric: null}}
-    assert readings.remarks({}, row, metric) == ([readings.AT_NULL] if at_null else [])
+def test_no_bare_number_stands_beside_a_published_one_where_the_row_is_at_its_null(told, words):
+    (row,) = a_result()["rows"]
+    row |= {"published": {"mean": told, "deviation": 2.96, "spread": "standard deviation"}}
+    row |= {"ours": {"psnr": scored(11.0)}, "null": {"psnr": scored(11.5)}}
+    shown = section("x.json", a_result(rows=[row]))
+    assert f"| {words} |" in shown
+    assert f"**({readings.AT_NULL})**" in shown
 
 
 def test_rows_of_an_older_recipe_say_so_on_their_page_and_in_the_answers():

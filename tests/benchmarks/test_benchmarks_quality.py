@@ -163,6 +163,7 @@ def test_a_baseline_that_was_given_too_few_steps_for_its_seconds_runs_again_with
     assert result["cpu_seconds"] > 0.15
 
 
+@pytest.mark.slow
 def test_our_best_recipe_is_compared_with_the_baseline_and_its_null(tmp_path, capsys):
     code, out, _ = run("--seconds", 0.3, "--images", 2, "--nulls", 1, "--json", capsys=capsys)
     assert code == 0

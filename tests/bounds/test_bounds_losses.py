@@ -103,3 +103,24 @@ def test_concentrated_privacy_is_no_tighter_than_the_gaussian_mechanism_it_descr
 def test_what_no_mechanism_has_is_refused_in_a_sentence():
     with pytest.raises(InvalidCase, match="correct them"):
         sampled_gaussian_loss(1.0, 0.0, 1)
+
+
+@pytest.mark.parametrize(("sampling", "rounds"), [(1e-9, 10**6), (1e-6, 10**6), (1e-300, 1)])
+def test_the_grid_of_rare_rounds_is_no_larger_than_their_loss(sampling, rounds):
+    loss = sampled_gaussian_loss(1.0, sampling, rounds)
+    assert len(loss.losses) < 2**18
+    assert loss.present.sum() + loss.certain == pytest.approx(1.0, abs=1e-9)
+
+
+def test_an_example_that_never_takes_part_is_found_by_chance_alone():
+    held = GaussianGuarantee(1.0)
+    assert held.success(0.01, rounds=10**6, sampling=1e-300) == 0.01
+    assert held.epsilon(1e-5, rounds=10**6, sampling=1e-300) == 0.0
+    # Nor is a bound ever below chance, whatever numbers are rounded.
+    assert 0.01 <= held.success(0.01, rounds=10**6, sampling=1e-11) <= 0.01 + 1e-5
+
+
+def test_rounds_without_end_hide_nothing_and_are_answered():
+    held = GaussianGuarantee(1.0)
+    assert held.success(0.01, rounds=10**9, sampling=0.1) == 1.0
+    assert held.epsilon(1e-5, rounds=10**9, sampling=0.1) == gaussian_epsilon(math.sqrt(10**9), 1e-5)

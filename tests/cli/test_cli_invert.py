@@ -38,23 +38,40 @@ def truth_file(truth: Batch) -> Path:
 def test_a_recorded_round_of_an_mlp_gives_back_its_image_as_a_file(
     command: Command, file: Path, mlp: str, truth: Batch
 ) -> None:
-    answer = command("invert", file, "--model", mlp, *EXACT, "--out", "out", "--json")
+    answer = command("invert", file, "--model", mlp, *EXACT, "--no-redact", "--out", "out", "--json")
     assert (answer.code, answer.err) == (0, "")
     assert answer.payload["command"] == "invert"
     (row,) = answer.rows
     assert (row["defence"], row["attack"], row["batch_size"]) == ("as recorded", "linear_layer", 1)
     assert (row["verdict"], row["outcome"], row["metrics"]) == ("not judged", "solved", {})
     assert {fact["name"]: fact["disclosed"] for fact in row["assumptions"]}["labels"] is True
-    assert sorted(path.name for path in Path("out").iterdir()) == [
-        "audit.sqlite",
-        "driver.sqlite",
-        "image_000.png",
-        "index.html",
-        "tensors",
-    ]
-    with Image.open("out/image_000.png") as image:
+    assert answer.payload["recovered"] == "out/recovered"
+    kept = ["audit.sqlite", "driver.sqlite", "index.html", "recovered", "tensors"]
+    assert sorted(path.name for path in Path("out").iterdir()) == kept
+    with Image.open("out/recovered/image_000.png") as image:
         pixels = np.asarray(image)
     assert np.array_equal(pixels, (truth.inputs[0, 0] * 255).round().byte().numpy())
+
+
+def test_a_redacted_round_leaves_nothing_to_look_at_beside_its_page(command: Command, file: Path, mlp: str) -> None:
+    words = ("invert", file, "--model", mlp, *EXACT, "--out", "out")
+    answer = command(*words)
+    assert "--no-redact" in answer.out
+    assert not Path("out/recovered").exists()
+    # Shown and hidden again, by either command, whatever the run was asked for.
+    for shown, again in ((True, words), (False, words), (True, ("report", "out")), (False, ("report", "out"))):
+        answer = command(*again, "--no-redact" if shown else "--redact", "--json")
+        assert answer.payload["recovered"] == ("out/recovered" if shown else None)
+        assert [path.name for path in Path("out").glob("recovered/*")] == (["image_000.png"] if shown else [])
+        assert ("holds no private input" in Path("out/index.html").read_text("utf-8")) is not shown
+
+
+def test_a_file_of_somebody_else_survives_redaction(command: Command, file: Path, mlp: str) -> None:
+    Path("out/recovered").mkdir(parents=True)
+    Path("out/recovered/notes.md").write_text("mine")
+    Path("out/rows.csv").write_text("mine as well")
+    command("invert", file, "--model", mlp, *EXACT, "--out", "out", "--json")
+    assert (Path("out/recovered/notes.md").read_text(), Path("out/rows.csv").read_text()) == ("mine", "mine as well")
 
 
 def test_with_the_truth_the_recovery_is_scored_beside_its_null(

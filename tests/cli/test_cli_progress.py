@@ -1,20 +1,32 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from cli_support import *  # noqa: F403
 from cli_support import Command, Words
 from rich.console import Console
+from torch import nn
 
 from leakgauge.attacks.adaptive import Adaptive
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes.best import Best
 from leakgauge.audit.case import Case
+from leakgauge.audit.execute import execute, load_result
+from leakgauge.audit.plan import AuditPlan, prepare
+from leakgauge.catalogue import standard_metrics
+from leakgauge.cli import output
+from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.progress import Tick
+from leakgauge.randomness import seeded
 from leakgauge.report.progress import Forecast, Pace, case_progress, describe_tick, training_progress
+from leakgauge.risk.vetting import vet
+from leakgauge.types import Batch
 
 
 def some_case(**changes: Any) -> Case:
@@ -171,3 +183,42 @@ def test_progress_outlives_an_error_inside(terminal: bool) -> None:
         raise ValueError("inside")
     with training_progress(console):
         pass
+
+
+def told_by(work: Callable[[Callable[[Tick], None]], object]) -> list[float]:
+    """How far a piece of work said that it was."""
+    ticks: list[Tick] = []
+    work(ticks.append)
+    assert [tick.step for tick in ticks] == sorted(tick.step for tick in ticks)
+    return [tick.fraction for tick in ticks]
+
+
+def test_what_is_prepared_read_vetted_or_encrypted_says_how_far_it_is(tmp_path: Path) -> None:
+    short = {"train_steps": 0, "batch_size": 1, "steps": 1, "nulls": 1}
+    named = {"model": "mlp:hidden=(8,)", "attacks": ("linear_layer",), "defences": ("none",)}
+    prepared = prepare(AuditPlan("digits", **named, **short))
+    assert told_by(prepared.keys) == [0.5, 1.0]
+    execute(prepared, tmp_path)
+    read = told_by(lambda progress: load_result(tmp_path, standard_metrics(), progress))
+    assert read == pytest.approx([1 / 3, 2 / 3])  # the page is what is left
+    checks = told_by(lambda progress: vet(nn.Linear(4, 3), input_shape=(4,), progress=progress))
+    assert checks == sorted(checks)
+    assert checks[-1] == 1.0
+    images = Batch(torch.rand(4, 1, 8, 8), torch.arange(4) % 2)
+    keys = SeededKeys(seeded(0, "keys"))
+    assert told_by(lambda progress: encrypt(InsideDataset(2), images, classes=2, keys=keys, progress=progress)) == [1.0]
+
+
+def test_a_terminal_is_told_that_a_command_is_loading_before_what_is_heavy_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for terminal in (True, False):
+        screen = io.StringIO()
+        seen: list[str] = []
+        console = Console(file=screen, force_terminal=terminal, width=80)
+        monkeypatch.setattr(output, "stderr", lambda console=console: console)
+        monkeypatch.setattr(output, "_HEAVY", "never.imported.yet")
+        monkeypatch.setattr(output, "importlib", SimpleNamespace(import_module=seen.append))
+        output.loaded(seen.append)("ran")
+        assert ("loading" in screen.getvalue()) is terminal
+        assert seen == (["never.imported.yet", "ran"] if terminal else ["ran"])

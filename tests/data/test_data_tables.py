@@ -78,3 +78,24 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00age")
     with pytest.raises(InvalidFile, match=r"bad\.csv"):
         Csv("bad.csv", label="outcome")(tmp_path)
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_table_of_any_spreadsheet_is_the_same_table(tmp_path: Path, delimiter: str, mark: str) -> None:
+    rows = [["age", "bmi", "outcome"], *([str(20 + n), f"{n}.5", "ill" if n % 2 else "well"] for n in range(8))]
+    comma = delimiter != ","
+    lines = (delimiter.join(cell.replace(".", ",") if comma else cell for cell in row) for row in rows)
+    (tmp_path / "a.csv").write_text("\r\n".join(lines).join([mark, "\r\n"]), "utf-8")
+    (tmp_path / "b.csv").write_text("\n".join(",".join(row) for row in rows), "utf-8")
+    one, other = (Csv(name, label="outcome")(tmp_path) for name in ("a.csv", "b.csv"))
+    assert one.space == other.space
+    assert torch.equal(one.test.inputs, other.test.inputs)
+
+
+def test_a_column_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    (tmp_path / "ward.csv").write_text("age,outcome\n3,ill\n4,well\n")
+    with pytest.raises(
+        InvalidFile, match=r"has no column 'diagnosis' for the classes; set label to one of age, outcome"
+    ):
+        Csv("ward.csv", label="diagnosis")(tmp_path)

@@ -84,3 +84,7 @@ def test_the_budget_that_is_spent_grows_with_the_entries():
 def test_a_threshold_that_no_entry_meets_is_refused_and_not_asked_for_ever():
     with pytest.raises(InvalidCase, match="lower it"):
         sent(SVTPrivacy(epsilon=math.inf, gamma=1e-5, tau=1.0))
+    some = float(tree.flatten(UPDATE).abs().quantile(0.95))  # a twentieth of the entries, where a tenth is wanted
+    with pytest.raises(InvalidCase, match="lower it"):
+        sent(SVTPrivacy(epsilon=math.inf, gamma=2 * some, tau=some))
+    assert int((sent(SVTPrivacy(0.04, epsilon=math.inf, gamma=2 * some, tau=some)) != 0).sum()) > 0

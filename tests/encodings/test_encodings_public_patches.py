@@ -89,7 +89,7 @@ def test_an_interrupted_run_leaves_no_file(photograph, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_opencv_the_extra_is_named(photograph, monkeypatch):
+def test_withoutopencv_the_extra_is_named(photograph, monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(InvalidCase, match=r"pip install 'leakgauge\[instahide\]'"):
         Patches()([photograph], 1, keys=keys())

@@ -108,3 +108,8 @@ def test_the_fit_leaves_out_what_was_not_reconstructed_and_a_flat_channel_become
     assert float(scores[0]) == pytest.approx(-10 * float(truth[0].var(unbiased=False).log10()))
     assert bool(scores[1].isnan())
     assert bool(AffinePSNR()(Comparison(truth, truth * torch.nan, None, torch.zeros(2), None)).isnan().all())
+
+
+def test_a_score_that_is_rounded_to_nothing_has_no_sign():
+    assert SSIM().show(-0.0004) == SSIM().show(0.0004) == "0.000"
+    assert SSIM().show(-0.0006) == "-0.001"

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,10 @@ PAPER = 718
 
 
 def crowded() -> AuditResult:
-    """Long names, two rounds of eight images, and charts of two hundred classes."""
+    """Long names, two rounds of eight images, and charts of eighty classes."""
     cases = [record(defence, round=number) for defence in ("none", LONG) for number in range(2)]
     cases = [replace(case, reason="x" * 200, facts={"loss": torch.pi, "note": "y" * 200}) for case in cases]
-    counts = [1 + number % 120 for number in range(200)]
+    counts = [1 + number % 120 for number in range(80)]
     of_labels = [
         labelled(counts, counts[::-1], defence, round=number) for defence in ("none", LONG) for number in range(2)
     ]
@@ -48,23 +50,35 @@ def texts() -> AuditResult:
     return audit_of([record(hits=3, size=3, scores=scores, pictures=Pictures(truth, truth.flip(1)), space=space)])
 
 
-PAGES = {"crowded": crowded, "rows": rows, "few columns": lambda: rows(3), "texts": texts}
+def leaking() -> AuditResult:
+    return audit({"none": Verdict.LEAKS})
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+PAGES = {"crowded": crowded, "images": leaking, "rows": rows, "few columns": lambda: rows(3), "texts": texts}
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The file of one of these pages, written once for all tests that only look at it."""
+    return cache(lambda name: write_report(PAGES[name](), tmp_path_factory.mktemp("page")))
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_is_cut_off_at_the_right_and_nothing_is_asked_for(
-    name: str, width: int, browser: Any, tmp_path: Path
+    name: str, browser: Any, page_of: Callable[[str], Path]
 ) -> None:
-    page = write_report(PAGES[name](), tmp_path)
-    with opened(browser, page, width) as seen:
-        assert seen.beyond() == []
+    with opened(browser, page_of(name)) as seen:
+        for width in WIDTHS:
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            assert seen.beyond() == [], width
         assert seen.page.evaluate("[...document.images].every(one => !one.src || one.naturalWidth > 0)")
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_on_paper_nothing_is_cut_off_and_what_was_folded_is_open(name: str, browser: Any, tmp_path: Path) -> None:
-    with opened(browser, write_report(PAGES[name](), tmp_path), PAPER) as seen:
+def test_on_paper_nothing_is_cut_off_and_what_was_folded_is_open(
+    name: str, browser: Any, page_of: Callable[[str], Path]
+) -> None:
+    with opened(browser, page_of(name), PAPER) as seen:
         seen.page.emulate_media(media="print")
         seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert seen.beyond() == []
@@ -73,8 +87,8 @@ def test_on_paper_nothing_is_cut_off_and_what_was_folded_is_open(name: str, brow
         assert seen.page.pdf(format="A4")[:5] == b"%PDF-"
 
 
-def test_the_slider_lays_each_private_image_over_what_came_back(browser: Any, tmp_path: Path) -> None:
-    with opened(browser, write_report(audit({"none": Verdict.LEAKS}), tmp_path)) as seen:
+def test_the_slider_lays_each_private_image_over_what_came_back(browser: Any, page_of: Callable[[str], Path]) -> None:
+    with opened(browser, page_of("images")) as seen:
         first = seen.page.locator("[data-compared] [data-item='1'] .over").first
         original = seen.page.locator("[data-original] [data-item='1'] img")
         assert first.get_attribute("src") == original.get_attribute("src")
@@ -90,9 +104,9 @@ def _cut(image: Any) -> str:
 
 
 def test_one_pair_opens_large_goes_on_to_the_next_by_keyboard_and_gives_the_focus_back(
-    browser: Any, tmp_path: Path
+    browser: Any, page_of: Callable[[str], Path]
 ) -> None:
-    with opened(browser, write_report(audit({"none": Verdict.LEAKS}), tmp_path)) as seen:
+    with opened(browser, page_of("images")) as seen:
         button = seen.page.locator("[data-compared] .open").first
         button.focus()
         seen.page.keyboard.press("Enter")
@@ -129,8 +143,8 @@ def test_images_are_sorted_and_filtered_by_what_leaked_of_them_in_every_line_ali
         assert _items(seen, 1) == ["4", "5", "6", "7", "8"]
 
 
-def test_rows_of_a_table_are_sorted_and_filtered_too(browser: Any, tmp_path: Path) -> None:
-    with opened(browser, write_report(rows(3), tmp_path)) as seen:
+def test_rows_of_a_table_are_sorted_and_filtered_too(browser: Any, page_of: Callable[[str], Path]) -> None:
+    with opened(browser, page_of("few columns")) as seen:
         assert seen.count("[data-items] > [data-item]") == 8
         seen.page.locator("#more").click()
         assert seen.count("[data-items] > [data-item]") == 10
@@ -139,10 +153,11 @@ def test_rows_of_a_table_are_sorted_and_filtered_too(browser: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["images", "rows", "texts"])
-def test_the_switch_hides_what_is_private_and_brings_it_back(name: str, browser: Any, tmp_path: Path) -> None:
-    result = {"images": lambda: audit({"none": Verdict.LEAKS}), "rows": rows, "texts": texts}[name]()
+def test_the_switch_hides_what_is_private_and_brings_it_back(
+    name: str, browser: Any, page_of: Callable[[str], Path]
+) -> None:
     shown = "() => [...document.querySelectorAll('.tiles img, .private')].map(one => one.src ?? one.textContent)"
-    with opened(browser, write_report(result, tmp_path)) as seen:
+    with opened(browser, page_of(name)) as seen:
         before = seen.page.evaluate(shown)
         seen.page.check("#redact")
         hidden = seen.page.evaluate(shown)
@@ -178,8 +193,10 @@ def test_redacted_rows_and_texts_keep_which_cells_came_back_and_no_value() -> No
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_the_paper_in_light_and_dark(scheme: Any, browser: Any, tmp_path: Path) -> None:
-    with opened(browser, write_report(audit({"none": Verdict.LEAKS}), tmp_path), color_scheme=scheme) as seen:
+def test_words_stand_out_from_the_paper_in_light_and_dark(
+    scheme: Any, browser: Any, page_of: Callable[[str], Path]
+) -> None:
+    with opened(browser, page_of("images"), color_scheme=scheme) as seen:
         for selector in ("h1", ".quiet", "td", ".pill", ".knew summary"):
             assert seen.page.locator(selector).first.evaluate(_CONTRAST) >= 4.5, selector
 
@@ -197,11 +214,11 @@ _CONTRAST = """one => {
 }"""
 
 
-def test_every_control_has_a_name_and_every_table_a_caption(browser: Any, tmp_path: Path) -> None:
+def test_every_control_has_a_name_and_every_table_a_caption(browser: Any, page_of: Callable[[str], Path]) -> None:
     unnamed = """() => [...document.querySelectorAll("select, input, button")].filter(
       one => !one.labels?.length && !one.textContent.trim() && !one.querySelector("img[alt]:not([alt=''])")
     ).length + [...document.querySelectorAll("table")].filter(one => !one.caption).length"""
-    with opened(browser, write_report(crowded(), tmp_path)) as seen:
+    with opened(browser, page_of("crowded")) as seen:
         assert seen.page.evaluate(unnamed) == 0
 
 

@@ -171,3 +171,12 @@ def test_where_there_are_too_few_images_of_a_class_others_get_its_label(repeats:
 def test_a_skew_that_does_not_make_the_batch_is_refused(draw: Draw) -> None:
     with pytest.raises(InvalidCase, match=r"^Skewed\(.*not of 12 from at most 10; change one of them\.$"):
         drawn(draw)
+
+
+def test_nulls_have_other_labels_where_all_classes_are_there_equally_often() -> None:
+    every = Skewed(present=10, repeats=1)
+    assert every.of_nulls(10) == AtRandom()
+    (null,) = drawn(every.of_nulls(10), updates=1, batch_size=10)
+    assert len(null.labels.unique()) < 10
+    for draw in (Skewed(present=4, repeats=3), AtRandom(), InOrder(3)):
+        assert draw.of_nulls(10) == draw

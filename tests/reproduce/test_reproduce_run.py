@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import inverting_gradients
 from leakgauge.audit.executors import in_process
 from leakgauge.errors import InvalidCase
+from leakgauge.files import write_tensors
 from leakgauge.models import MLP
 from leakgauge.reproduce import TABLES, Options, Row, Table, prepare, reproduce, run
 from leakgauge.reproduce.measures.updates import Setting
-from leakgauge.training import Training
+from leakgauge.reproduce.run import embedded
+from leakgauge.training import Pretrained, Training, model_for
 from leakgauge.training import models as training_models
 
 EXACT = Setting(MLP(hidden=(16,)), LinearLayer(), updates=3, nulls=2)
@@ -273,7 +276,7 @@ def test_no_path_of_the_machine_enters_the_file(options: Options, tmp_path: Path
     assert not any("photographs" in note for note in result.notes)
 
 
-@pytest.mark.parametrize("scale", ["cpu", "full"])
+@pytest.mark.parametrize("scale", ["cpu", "long", "full"])
 def test_beyond_smoke_scale_the_data_is_needed(scale: Any, options: Options) -> None:
     with pytest.raises(InvalidCase, match=r"table0 at scale '\w+' needs the data of Cifar10\(\); name its folder with"):
         reproduce(images_of(EXACT), replace(options, scale=scale))
@@ -285,6 +288,22 @@ def test_a_trained_row_needs_training_images(options: Options, tmp_path: Path) -
     assert reproduce(images_of(EXACT), replace(options, data_root=tmp_path)).complete
     with pytest.raises(InvalidCase, match="holds only the test images of 'cifar10'; add the training files"):
         reproduce(images_of(TRAINED), replace(options, data_root=tmp_path))
+
+
+def test_a_row_of_a_file_of_weights_is_measured_anew_when_the_file_changes(options: Options, tmp_path: Path) -> None:
+    loaded = replace(EXACT, training=Pretrained("victim.safetensors", "a command"))
+    with pytest.raises(InvalidCase, match=r"victim.safetensors are not in the folder of weights; make them with"):
+        reproduce(images_of(loaded), replace(options, weights=tmp_path))
+    names = []
+    for seed in range(2):
+        module = model_for(embedded(), EXACT.model, seed=seed)
+        write_tensors(tmp_path / "victim.safetensors", module.state_dict(), {})
+        (row,) = reproduce(images_of(loaded), replace(options, weights=tmp_path)).to_dict()["rows"]
+        assert row["training"] == {"file": "victim.safetensors", "made_by": "a command", "accuracy": ANY}
+        assert 0 <= row["training"]["accuracy"] <= 1
+        names.append({path.name for path in (options.out / "rows").iterdir()})
+    assert len(names[0]) == 1
+    assert len(names[1]) == 2
 
 
 def test_too_many_images_are_refused_before_anything_runs(options: Options) -> None:
@@ -338,3 +357,10 @@ def test_watching_is_told_of_every_piece_in_its_order(options: Options) -> None:
     assert told[0] == (0, "training the model of row 0")
     attacks = [index for index, title in told if not title.startswith("training")]
     assert attacks == list(range(len(plan.pieces))) == list(range(3 + 2))
+
+
+def test_a_scale_goes_without_the_rows_that_it_leaves_out(tmp_path: Path) -> None:
+    table = table_of(Counting(1), Counting(2))
+    fewer = replace(table, rows=(table.rows[0], replace(table.rows[1], left_out=frozenset({"smoke"}))))
+    assert [row.row.label for row in reproduce(fewer, Options(out=tmp_path)).rows] == [table.rows[0].label]
+    assert [row.label for row in fewer.at("full").rows] == [row.label for row in table.rows]

@@ -54,6 +54,26 @@ def test_the_table_shows_published_ours_null_and_what_was_trained(options: Optio
         assert words in text
 
 
+def test_a_row_at_its_null_says_so_where_people_and_machines_look(options: Options) -> None:
+    blind = replace(EXACT, attack=inverting_gradients(steps=1), updates=2, nulls=2)
+    result = reproduce(images_of(EXACT, blind), options)
+    found, missed = result.to_dict()["rows"]
+    assert [row["standing"]["psnr"] for row in (found, missed)] == ["reached", "not reached"]
+    assert f"not reached\n({missed['ours']['psnr']['mean']:.2f} ±" in text_of(result)
+
+
+def test_what_differs_from_the_paper_stands_in_the_row(options: Options) -> None:
+    table = images_of(EXACT)
+    narrow = replace(table, rows=tuple(replace(row, at=_narrower(row.at)) for row in table.rows))
+    result = reproduce(narrow, options)
+    assert result.to_dict()["rows"][0]["differs"] == ["model.hidden[0] 8 for 16"]
+    assert "not as in the paper: model.hidden[0] 8 for 16" in text_of(result)
+
+
+def _narrower(at: Any) -> Any:
+    return lambda scale: replace(at(scale), model=MLP(hidden=(16 if scale == "full" else 8,)))
+
+
 def test_what_attacks_no_update_stands_in_the_same_table(options: Options) -> None:
     result = reproduce(table_of(Counting(3), metrics=("count", "time"), shown=2), options)
     (row,) = zip(*(column.cells for column in grid(result).columns), strict=True)

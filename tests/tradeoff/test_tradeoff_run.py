@@ -113,6 +113,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return left
 
 
+@pytest.mark.slow
 def test_interrupted_anywhere_it_keeps_what_finished_and_ends_with_the_same_numbers(
     whole: Tradeoff, tmp_path: Path, interrupted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

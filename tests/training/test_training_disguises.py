@@ -7,12 +7,13 @@ import torch
 
 from leakgauge.defences import NoDefence
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
+from leakgauge.encodings.crops import Cropping
 from leakgauge.errors import InvalidCase
 from leakgauge.models import MLP, build
 from leakgauge.protocol.learner import Learner, learner_and_state
 from leakgauge.randomness import seeded
 from leakgauge.training import DefendedTraining, Training, hits
-from leakgauge.training.disguises import Disguise, Encrypted, NoisyImages, Undisguised, hits_in_disguise
+from leakgauge.training.disguises import Disguise, Encrypted, Moved, NoisyImages, Undisguised, hits_in_disguise
 from leakgauge.types import Batch, ModelState
 
 CLASSES = 3
@@ -108,3 +109,13 @@ def test_asking_in_no_disguise_is_asking() -> None:
 def test_nobody_is_asked_about_nothing() -> None:
     found = hits_in_disguise(*model(), DATA[:0], Undisguised(), generator=seeded(0, "a"))
     assert len(found) == 0
+
+
+def test_images_are_moved_before_they_are_disguised_and_their_labels_stay() -> None:
+    shown = once(Moved(cropping=Cropping(margin=1)))
+    assert torch.equal(shown.labels, DATA.labels)
+    places = torch.stack(list(Cropping(margin=1).every(DATA.inputs)))
+    assert bool((places == shown.inputs).flatten(2).all(dim=2).any(dim=0).all())
+    assert not torch.equal(shown.inputs, DATA.inputs)
+    masked = once(Moved(Encrypted(InsideDataset(1, 1.0)), Cropping(margin=0, mirror=False)))
+    torch.testing.assert_close((masked.inputs - 0.5).abs(), (DATA.inputs - 0.5).abs())

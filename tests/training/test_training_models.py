@@ -9,8 +9,19 @@ import torch
 
 from leakgauge.data import Dataset, Digits
 from leakgauge.errors import InvalidCase, InvalidFile
+from leakgauge.files import write_tensors
 from leakgauge.models import MLP, Compact
-from leakgauge.training import Training, default_steps, is_own_model, kept_victim, model_for, victim_model
+from leakgauge.training import (
+    Pretrained,
+    Training,
+    accuracy,
+    default_steps,
+    is_own_model,
+    kept_victim,
+    loaded_victim,
+    model_for,
+    victim_model,
+)
 
 WORDS = "mlp:hidden=(8,)"
 
@@ -85,11 +96,30 @@ def test_a_kept_model_is_trained_once_and_a_damaged_one_is_named(dataset: Datase
         )
         return weights(found.module), found.accuracy, seen
 
-    first, accuracy, trained = kept()
+    first, score, trained = kept()
     again, the_same, nothing = kept()
     assert torch.equal(first, again)
-    assert (accuracy, trained, nothing) == (the_same, [1, 2], [])
+    assert (score, trained, nothing) == (the_same, [1, 2], [])
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"no weights")
     with pytest.raises(InvalidFile, match=f"{path.name} are damaged; delete the file"):
         kept()
+
+
+def test_a_pretrained_model_has_the_weights_of_its_file_and_says_how_good_it_is(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    donor = victim_model(WORDS, dataset, seed=0, steps=2)
+    write_tensors(tmp_path / "donor.safetensors", donor.state_dict(), {})
+    pretrained = Pretrained("donor.safetensors", "a command")
+    found = loaded_victim(MLP(hidden=(8,)), dataset, pretrained.path(tmp_path), seed=1)
+    assert torch.equal(weights(found.module), weights(donor))
+    assert found.accuracy == accuracy(donor, dataset.test[:500])
+    with pytest.raises(InvalidCase, match="do not fit the model"):
+        loaded_victim(MLP(hidden=(9,)), dataset, pretrained.path(tmp_path), seed=1)
+
+
+def test_a_pretrained_model_that_is_not_there_names_what_makes_it(tmp_path: Path) -> None:
+    for folder in (None, tmp_path):
+        with pytest.raises(InvalidCase, match=r"donor.safetensors are not in .*make them with `a command`.*--weights"):
+            Pretrained("donor.safetensors", "a command").path(folder)

@@ -30,6 +30,9 @@ Level = Literal["example", "client"]
 _PLAIN = 10.0
 """A contribution so many times longer than the noise is seen whenever it is there; sampling alone then hides it."""
 
+_NEVER = 1e-12
+"""An example that takes part in any round with less than this probability is hidden by that, to all digits."""
+
 
 class Guarantee(ABC):
     """What one round guarantees."""
@@ -71,15 +74,20 @@ class GaussianGuarantee(Guarantee):
             # One round of noise that is sqrt(rounds) times smaller.
             return float(ndtr(ndtri(chance) + math.sqrt(rounds) * self.shift))
         # Without the example in any round nothing is left but chance, whatever the noise.
-        at_worst = 1 - (1 - sampling) ** rounds * (1 - chance)
-        if self.shift > _PLAIN:
-            return at_worst
-        return min(at_worst, _composed(self.shift, sampling, rounds).success(chance))
+        ever = _takes_part(sampling, rounds)
+        at_worst = chance + ever * (1 - chance)
+        composed = None if ever <= _NEVER else self._composed(sampling, rounds)
+        return at_worst if composed is None else max(chance, min(at_worst, composed.success(chance)))
 
     def epsilon(self, delta: float, *, rounds: int = 1, sampling: float = 1.0) -> float:
-        if sampling == 1 or self.shift > _PLAIN:
-            return gaussian_epsilon(math.sqrt(rounds) * self.shift, delta)
-        return _composed(self.shift, sampling, rounds).epsilon(delta) if self.shift else 0.0
+        if self.shift == 0 or _takes_part(sampling, rounds) <= delta:
+            return 0.0
+        composed = self._composed(sampling, rounds)
+        return gaussian_epsilon(math.sqrt(rounds) * self.shift, delta) if composed is None else composed.epsilon(delta)
+
+    def _composed(self, sampling: float, rounds: int) -> PrivacyLoss | None:
+        """What is known of sampled rounds beyond that they are sampled; None where that is nothing."""
+        return None if sampling == 1 or self.shift > _PLAIN else _composed(self.shift, sampling, rounds)
 
     def averaged(self, clients: int) -> Guarantee:
         # The contribution shrinks by the number of clients, the noise by its root.
@@ -116,8 +124,17 @@ class ConcentratedGuarantee(Guarantee):
         return max(0.0, float(found.min()))
 
 
+def _takes_part(sampling: float, rounds: int) -> float:
+    """How probable it is that an example is in any of the rounds.
+
+    >>> _takes_part(1e-300, 10**6), _takes_part(0.5, 2), _takes_part(1.0, 1)
+    (1e-294, 0.75, 1.0)
+    """
+    return 1.0 if sampling == 1 else -math.expm1(rounds * math.log1p(-sampling))
+
+
 @lru_cache(maxsize=64)
-def _composed(shift: float, sampling: float, rounds: int) -> PrivacyLoss:
+def _composed(shift: float, sampling: float, rounds: int) -> PrivacyLoss | None:
     return sampled_gaussian_loss(shift, sampling, rounds)
 
 

@@ -33,14 +33,17 @@ _FINENESS = 60
 """Points of the grid to a standard deviation of one round's loss: the variance grows by 1 / (4 * 60^2) at most."""
 _MOST_POINTS = 2**22
 _MOST_OF_A_ROUND = 2**14
-_ORDERS = np.geomspace(1e-3, 1e4, 71)
-"""Where the moments are taken that say how far the loss of all rounds can reach."""
+_COARSEST = 1.0
+_LEAST_SAMPLING = 1e-10
+"""Rarer rounds are taken for as rare as this, which hides less: P and Q would differ by less than numbers can tell."""
+_LEAST_ORDER, _ORDERS_PER_DECADE = 1e-3, 10
 
 
 class _Step(NamedTuple):
     """One round on the points ``width`` * (``first``, ``first`` + 1, ...); P has ``certain`` besides, and Q nothing.
 
-    ``above`` and ``below`` are the logarithms of the moments of exp(loss) under P and of exp(-loss) under Q.
+    ``above`` and ``below`` are the logarithms of the moments of exp(loss) under P and of exp(-loss) under Q, at the
+    ``orders``.
     """
 
     first: int
@@ -48,6 +51,7 @@ class _Step(NamedTuple):
     present: Numbers
     absent: Numbers
     certain: float
+    orders: Numbers
     above: Numbers
     below: Numbers
 
@@ -87,17 +91,23 @@ class PrivacyLoss:
         return float(brentq(lambda epsilon: self.delta(epsilon) - delta, 0.0, most, xtol=1e-6))
 
 
-def sampled_gaussian_loss(shift: float, sampling: float, rounds: int) -> PrivacyLoss:
-    """The loss of ``rounds`` rounds, in each of which the example takes part with probability ``sampling``."""
+def sampled_gaussian_loss(shift: float, sampling: float, rounds: int) -> PrivacyLoss | None:
+    """The loss of ``rounds`` rounds, in each of which the example takes part with probability ``sampling``.
+
+    None where it reaches so far that no grid holds it: then next to nothing is hidden.
+    """
     if not (0 < shift < math.inf and 0 < sampling <= 1 and rounds >= 1):
         raise InvalidCase(
             f"A privacy loss needs a shift > 0, a sampling in (0, 1] and rounds >= 1, got {shift}, {sampling} and "
             f"{rounds}; correct them."
         )
+    sampling = max(sampling, _LEAST_SAMPLING)
     width = _width(shift, sampling)
     step = _one_round(shift, sampling, width)
     low, high = _reach(step, rounds)
     while high - low > _MOST_POINTS:
+        if width > _COARSEST:
+            return None
         step = _one_round(shift, sampling, width := 2 * width)
         low, high = _reach(step, rounds)
     present, absent = (_convolved(mass, step.first, rounds, low, high) for mass in (step.present, step.absent))
@@ -151,11 +161,19 @@ def _one_round(shift: float, sampling: float, width: float) -> _Step:
     on_grid = np.append(present - upper, 0.0) + np.append(0.0, upper)
     certain = sampling * float(norm.sf(edges[-1] - shift)) + (1 - sampling) * float(norm.sf(edges[-1]))
     losses = width * np.arange(first, last + 1)
-    exponents = _ORDERS[:, None] * losses[None, :]
+    orders = _orders(width)
+    exponents = orders[:, None] * losses[None, :]
     with np.errstate(divide="ignore"):
         masses = np.log(on_grid)
         above, below = (logsumexp(sign * exponents + one, axis=1) for sign, one in ((1, masses), (-1, masses - losses)))
-    return _Step(first, width, on_grid, on_grid * np.exp(-losses), certain, above, below)
+    return _Step(first, width, on_grid, on_grid * np.exp(-losses), certain, orders, above, below)
+
+
+def _orders(width: float) -> Numbers:
+    """Where the moments are taken that say how far the loss of all rounds can reach: up to those that tell it to a few
+    points of the grid, however small the losses are, or the grid would be millions of points with nothing on them."""
+    most = max(1e4, 1 / width)
+    return np.geomspace(_LEAST_ORDER, most, 1 + math.ceil(_ORDERS_PER_DECADE * math.log10(most / _LEAST_ORDER)))
 
 
 def _masses(edges: Numbers) -> Numbers:
@@ -168,8 +186,8 @@ def _masses(edges: Numbers) -> Numbers:
 def _reach(step: _Step, rounds: int) -> tuple[int, int]:
     """Between which points the loss of all rounds lies but for ``_TAIL``, by Chernoff's bound, under both."""
     room = -math.log(_TAIL)
-    high = max(0.0, float(((rounds * step.above + room) / _ORDERS).min()))
-    low = min(0.0, -float(((rounds * step.below + room) / _ORDERS).min()))
+    high = max(0.0, float(((rounds * step.above + room) / step.orders).min()))
+    low = min(0.0, -float(((rounds * step.below + room) / step.orders).min()))
     reach = len(step.present) * rounds
     return (
         max(rounds * step.first, math.floor(low / step.width)),

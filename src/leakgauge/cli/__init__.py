@@ -30,7 +30,7 @@ from leakgauge.cli import (
 )
 from leakgauge.cli.crashes import crash
 from leakgauge.cli.exit_codes import ExitCode
-from leakgauge.cli.output import refuse, stderr
+from leakgauge.cli.output import loaded, refuse, stderr
 from leakgauge.errors import LeakGaugeError
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
@@ -42,25 +42,25 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command()(audit.audit)
-app.command()(record.record)
-app.command()(recorded.invert)
-app.command()(recorded.labels)
-app.command()(explain.explain)
-app.command()(train.train)
-app.command("train-generator")(train.train_generator)
-app.command()(tradeoff.tradeoff)
-app.command()(sweep.sweep)
+app.command()(loaded(audit.audit))
+app.command()(loaded(record.record))
+app.command()(loaded(recorded.invert))
+app.command()(loaded(recorded.labels))
+app.command()(loaded(explain.explain))
+app.command()(loaded(train.train))
+app.command("train-generator")(loaded(train.train_generator))
+app.command()(loaded(tradeoff.tradeoff))
+app.command()(loaded(sweep.sweep))
 app.command()(sweep.status)
 app.command()(sweep.results)
 app.command()(sweep.compare)
-app.command()(check.check)
-app.command()(vet.vet)
+app.command()(loaded(check.check))
+app.command()(loaded(vet.vet))
 app.command()(bound.bound)
-app.command()(audit.report)
+app.command()(loaded(audit.report))
 app.command("list")(listing.list_)
 app.command()(listing.show)
-app.command()(reproduce.reproduce)
+app.command()(loaded(reproduce.reproduce))
 app.add_typer(instahide.group, name="instahide")
 
 

@@ -30,6 +30,7 @@ from leakgauge.cli.options import (
     options_for,
 )
 from leakgauge.cli.output import Gate, finish, stderr
+from leakgauge.cli.recorded import recovered_files
 
 
 def audit(
@@ -91,6 +92,8 @@ def audit(
     with training_progress(console) as train_step:
         prepared = prepare(plan, train_step).with_report(redact=redact)
     check_limits(limits, prepared)
+    with training_progress(console, "clients", "preparing") as step:
+        prepared.keys(step)
     with case_progress(console, prepared.cases) as watch:
         result = execute(prepared, out, watch, executor=executor_for(jobs, ray))
     finish(result, out, Gate(limits, allow_inconclusive), as_json, "audit")
@@ -108,9 +111,11 @@ def report(
     from leakgauge.audit.execute import load_result
     from leakgauge.catalogue import standard_metrics
     from leakgauge.report.progress import training_progress
+    from leakgauge.report.redaction import is_recorded
 
     limits = limits_of(fail_above)
-    with training_progress(stderr(), "the page"):
-        result = load_result(folder, standard_metrics(weights))
+    with training_progress(stderr(), "the page", "reading") as step:
+        result = load_result(folder, standard_metrics(weights), step)
         result.write_report(folder, redact=redact)
-    finish(result, folder, Gate(limits, allow_inconclusive), as_json, "report")
+    said = recovered_files(result, folder, redact) if is_recorded(result) else None
+    finish(result, folder, Gate(limits, allow_inconclusive), as_json, "report", more=said)

@@ -66,15 +66,19 @@ def encrypt(
     from leakgauge.encodings import encrypt as encrypted
     from leakgauge.encodings.schemes import shuffle
     from leakgauge.files import write_tensors
+    from leakgauge.report.progress import training_progress
 
     if secret is not None and secret.resolve() == out.resolve():
         raise InvalidCase(f"The key would overwrite the encodings in {out}; name another file with --secret.")
     chosen, patches = _scheme_of(scheme, public)
     keys = _keys_of(insecure_seed)
-    private, classes = _images_of(dataset, data_root, split)
-    started = time.perf_counter()
-    encoded, key = encrypted(chosen, private, classes=classes, public=patches, copies=copies, keys=keys)
-    encoded, key = shuffle(encoded, key, keys=keys)
+    with training_progress(stderr(), "images", "encrypting") as step:
+        private, classes = _images_of(dataset, data_root, split)
+        started = time.perf_counter()
+        encoded, key = encrypted(
+            chosen, private, classes=classes, public=patches, copies=copies, keys=keys, progress=step
+        )
+        encoded, key = shuffle(encoded, key, keys=keys)
     seconds = time.perf_counter() - started
     facts = {"scheme": repr(chosen), "secure_keys": str(keys.secure).lower()}
     write_tensors(out, {"images": encoded.images, "labels": encoded.labels}, facts)

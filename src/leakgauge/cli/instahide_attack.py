@@ -61,12 +61,14 @@ def attack(
     from leakgauge.audit.encodings import EncodingPlan, prepare_encodings
     from leakgauge.audit.execute import execute
     from leakgauge.audit.store import check_reachable
-    from leakgauge.report.progress import case_progress
+    from leakgauge.report.progress import case_progress, training_progress
 
     limits = limits_of(fail_above)
     check_reachable(out)
-    prepared = prepare_encodings(EncodingPlan(**options_for(EncodingPlan, options)))
-    check_limits(limits, prepared)
+    with training_progress(stderr(), "encodings", "preparing") as step:
+        prepared = prepare_encodings(EncodingPlan(**options_for(EncodingPlan, options)))
+        check_limits(limits, prepared)
+        prepared.keys(step)
     with case_progress(stderr(), prepared.cases) as progress_of:
         result = execute(prepared, out, progress_of)
     _write_files(result, out)

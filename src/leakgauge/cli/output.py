@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import typer
 from rich.console import Console, RenderableType
@@ -20,6 +22,12 @@ from leakgauge.version import VERSION
 
 if TYPE_CHECKING:
     from leakgauge.audit.result import AuditResult
+
+
+P = ParamSpec("P")
+
+_HEAVY = "leakgauge.catalogue"
+"""Which brings all that takes seconds to import."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,9 @@ class Said:
 
     values: Mapping[str, Any]
     shown: tuple[RenderableType, ...]
+
+    def and_(self, other: Said) -> Said:
+        return Said({**self.values, **other.values}, (*self.shown, *other.shown))
 
 
 def finish(
@@ -122,6 +133,21 @@ def refuse(sentence: str) -> NoReturn:
 
 def stderr() -> Console:
     return Console(stderr=True)
+
+
+def loaded(command: Callable[P, None]) -> Callable[P, None]:
+    """The command, which says that it is loading while what is heavy is imported: seconds in which nothing else is
+    shown."""
+
+    @wraps(command)
+    def run(*args: P.args, **known: P.kwargs) -> None:
+        console = stderr()
+        if console.is_terminal and _HEAVY not in sys.modules:
+            with console.status("loading"):
+                importlib.import_module(_HEAVY)
+        command(*args, **known)
+
+    return run
 
 
 def print_path(what: str, path: Path) -> None:

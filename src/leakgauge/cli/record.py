@@ -15,8 +15,9 @@ from leakgauge.cli.options import (
     ModelOption,
     NormaliseOption,
 )
-from leakgauge.cli.output import print_json, print_path
+from leakgauge.cli.output import print_json, print_path, stderr
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Tick
 
 
 def record(
@@ -55,27 +56,30 @@ def record(
     from leakgauge.protocol.recording import RecordedRound, write_round
     from leakgauge.protocol.state_dicts import plus
     from leakgauge.protocol.weight_files import read_weights
+    from leakgauge.report.progress import training_progress
     from leakgauge.risk.models import model_by_name, space_of
 
-    if (after is None) == (difference is None):
+    returned = after if difference is None else difference
+    if returned is None or (after is None) == (difference is None):
         raise InvalidCase("A round needs what came back; give either --after or --difference.")
     if truth is not None and model is None:
         raise InvalidCase("The round is checked on --truth through the model; give --model as well.")
     space = space_of(input_shape(shape))
-    names = None if model is None else list(model_by_name(model, space, None, None).state_dict())
-    sent = read_weights(before, names)
-    if difference is not None:
-        back = plus(sent, read_weights(difference, names))
-    else:
-        assert after is not None
-        back = read_weights(after, names)
     known: dict[str, Any] = {"num_examples": batch_size, "loss": loss, "normalise": normalise}
     known |= {"local_update": None if local_update == "unknown" else local_update}
     known |= {"defence": None if defence == "unknown" else defence} | ({} if mode is None else {"mode": mode})
-    made = RecordedRound.between(sent, back, space, **known)
-    if base is not None:
-        made = made.over(read_weights(base, names))
-    write_round(out, made)
+    with training_progress(stderr(), "weights", "reading") as step:
+        names = None if model is None else list(model_by_name(model, space, None, None).state_dict())
+        sent = read_weights(before, names)
+        step(Tick(1, 0.25))
+        came = read_weights(returned, names)
+        back = came if difference is None else plus(sent, came)
+        step(Tick(2, 0.5))
+        made = RecordedRound.between(sent, back, space, **known)
+        if base is not None:
+            made = made.over(read_weights(base, names))
+        step(Tick(3, 0.75))
+        write_round(out, made)
     said = _checked(out, model, truth) if truth is not None and model is not None else []
     if as_json:
         facts = {"mode": made.mode, "tensors": len(made.state), "sent": len(made.update), "explanation": said}

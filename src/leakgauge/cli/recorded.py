@@ -32,7 +32,7 @@ from leakgauge.cli.options import (
     limits_of,
     options_for,
 )
-from leakgauge.cli.output import Gate, finish, stderr
+from leakgauge.cli.output import Gate, Said, finish, stderr
 
 if TYPE_CHECKING:
     from leakgauge.audit.recorded import RecordedPlan
@@ -78,23 +78,24 @@ def invert(
     """Attack a recorded update that nobody simulated here; write what came back and a report."""
     options = locals()
     from leakgauge.cli.explain import explain_result
-    from leakgauge.report.images import write_images
-    from leakgauge.report.rows import write_rows, write_texts
-    from leakgauge.space import TableSpace, TokenSpace
 
     limits = limits_of(fail_above)
     plan = _plan(options, [file], [attack] if attack else None, [] if truth is None else [truth])
     result = _attack(plan, out, limits, redact)
-    for row in result.rows:
-        for record in row.records:
-            if isinstance(record.space, TableSpace):
-                write_rows(record.space, record.pictures.reconstructions, out)
-            elif isinstance(record.space, TokenSpace):
-                write_texts(record.space, record.pictures.reconstructions, out)
-            else:
-                write_images(record.pictures.reconstructions, out)
-    said = explain_result(plan, result, search=explain) if result.complete else None
+    kept = recovered_files(result, out)
+    said = explain_result(plan, result, search=explain).and_(kept) if result.complete else kept
     finish(result, out, Gate(limits, allow_inconclusive), as_json, "invert", more=said)
+
+
+def recovered_files(result: AuditResult, out: Path, redact: bool | None = None) -> Said:
+    """Write what came back beside the page, unless that is redacted, and say which of both it is."""
+    from rich.text import Text
+
+    from leakgauge.report.recovered import came_back, redaction_sentence, write_recovered
+
+    folder = write_recovered(result, out, redact=redact)
+    shown = (Text(redaction_sentence(out, folder), "dim"),) if came_back(result) else ()
+    return Said({"recovered": None if folder is None else str(folder)}, shown)
 
 
 def labels(
@@ -148,8 +149,9 @@ def _attack(plan: RecordedPlan, out: Path | None, limits: dict[str, float], reda
 
     if out is not None:
         check_reachable(out)
-    with training_progress(stderr(), "round and model"):
+    with training_progress(stderr(), "round and model", "preparing") as step:
         prepared = prepare_recorded(plan).with_report(redact=redact)
-    check_limits(limits, prepared)
+        check_limits(limits, prepared)
+        prepared.keys(step)
     with case_progress(stderr(), prepared.cases) as watch:
         return execute(prepared, out, watch)

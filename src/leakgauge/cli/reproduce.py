@@ -16,12 +16,14 @@ from leakgauge.cli.output import exit_early, print_path, print_rows, stderr
 
 def reproduce(
     table: Annotated[str | None, typer.Argument(help="Such as geiping2020/table1; without it, a list.")] = None,
-    scale: Annotated[str, typer.Option(help="smoke (seconds), cpu (up to an hour) or full (as published).")] = "smoke",
+    scale: Annotated[
+        str, typer.Option(help="smoke (seconds), cpu (up to an hour), long (hours) or full (as published).")
+    ] = "smoke",
     data_root: Annotated[Path | None, typer.Option(help="Folder that holds the dataset's files.")] = None,
     images: Annotated[int | None, typer.Option(help="Private images per row, instead of the scale's.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds per update, instead of the scale's limit.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    weights: Annotated[str | None, typer.Option(help="Folder with LPIPS weights (or LEAKGAUGE_WEIGHTS).")] = None,
+    weights: Annotated[str | None, typer.Option(help="Folder with weights of LPIPS and of trained models.")] = None,
     seed: SeedOption = None,
     jobs: Annotated[int, typer.Option(min=1, help="Attacks on a small model that run at once.")] = 1,
     ray: RayOption = None,

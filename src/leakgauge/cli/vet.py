@@ -13,9 +13,10 @@ from rich.text import Text
 from leakgauge.cli.check import input_shape
 from leakgauge.cli.exit_codes import ExitCode
 from leakgauge.cli.options import JsonFlag, NormaliseOption
-from leakgauge.cli.output import print_json
+from leakgauge.cli.output import print_json, stderr
 
 if TYPE_CHECKING:
+    from leakgauge.progress import Progress
     from leakgauge.risk import VettedModel
     from leakgauge.space import InputSpace
     from leakgauge.types import Batch
@@ -46,15 +47,17 @@ def vet(
     round before and some own data it sees more.
     """
     from leakgauge.protocol.weight_files import read_weights
+    from leakgauge.report.progress import training_progress
     from leakgauge.risk.models import space_of
 
     space = space_of(input_shape(shape))
     before = None if reference is None else read_weights(reference)
     own = None if data is None else _own_data(data, space)
-    if model.endswith(_WEIGHTS):
-        found = _vet_file(Path(model), code, space, before, own, normalise)
-    else:
-        found = _vet_module(model, None, space, before, own, normalise)
+    with training_progress(stderr(), "the model", "vetting") as step:
+        if model.endswith(_WEIGHTS):
+            found = _vet_file(Path(model), code, space, before, own, normalise, step)
+        else:
+            found = _vet_module(model, None, space, before, own, normalise, step)
     if as_json:
         print_json("vet", None, [asdict(one) for one in found.suspicions], **found.to_dict())
     else:
@@ -63,16 +66,26 @@ def vet(
         raise typer.Exit(ExitCode.EXCEEDED)
 
 
-def _vet_file(path: Path, code: str | None, space: InputSpace, before: Any, own: Any, normalise: Any) -> VettedModel:
+def _vet_file(
+    path: Path, code: str | None, space: InputSpace, before: Any, own: Any, normalise: Any, progress: Progress
+) -> VettedModel:
     from leakgauge.protocol.weight_files import read_weights
     from leakgauge.risk.vetting import vet_weights
 
     weights = read_weights(path)
-    return vet_weights(weights, before) if code is None else _vet_module(code, weights, space, before, own, normalise)
+    if code is None:
+        return vet_weights(weights, before, progress)
+    return _vet_module(code, weights, space, before, own, normalise, progress)
 
 
 def _vet_module(
-    words: str, weights: Any, space: InputSpace, before: Any, own: Batch | None, normalise: str | None
+    words: str,
+    weights: Any,
+    space: InputSpace,
+    before: Any,
+    own: Batch | None,
+    normalise: str | None,
+    progress: Progress,
 ) -> VettedModel:
     from leakgauge.protocol.state_dicts import rename
     from leakgauge.risk.models import model_by_name
@@ -83,8 +96,8 @@ def _vet_module(
         try:
             built.load_state_dict(rename(weights, built.state_dict()))
         except RuntimeError:  # layers that the code does not have: a finding, and the weights can be looked at
-            return vet_weights(weights, built.state_dict() if before is None else before)
-    return vet(built, space=space, reference=before, batch=own)
+            return vet_weights(weights, built.state_dict() if before is None else before, progress)
+    return vet(built, space=space, reference=before, batch=own, progress=progress)
 
 
 def _own_data(path: Path, space: InputSpace) -> Batch:

@@ -42,7 +42,7 @@ class Npz:
     file: str
 
     def __call__(self, root: Path | None) -> Dataset:
-        root = require_root(root, source=self, needs=f"the file {self.file!r}")
+        root = require_root(root or Path(), source=self, needs=f"the file {self.file!r}")
         path = find_required((self.file,), folders=(root,))
         arrays = _load(path)
         prefixes = ("", "test_") if "test_images" in arrays else ("",)

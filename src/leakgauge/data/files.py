@@ -25,10 +25,11 @@ _CHUNK = 1 << 20
 
 def require_root(root: Path | None, *, source: object, needs: str) -> Path:
     """The data folder, or the sentence that says what ``source`` misses without it."""
+    name = type(source).__name__
     if root is None:
-        raise InvalidCase(f"{source!r} needs {needs}; pass --data-root with the folder that holds it.")
+        raise InvalidCase(f"{name} needs {needs}; pass --data-root with the folder that holds it.")
     if not root.is_dir():
-        raise InvalidCase(f"{source!r} needs {needs}, but {root} is not a folder; pass --data-root with the right one.")
+        raise InvalidCase(f"{name} needs {needs}, but {root} is not a folder; pass --data-root with the right one.")
     return root
 
 
@@ -68,7 +69,7 @@ def read_text(path: Path) -> str:
     try:
         if path.stat().st_size > MOST_TEXT:
             raise InvalidFile(f"{path} has more than {MOST_TEXT >> 20} MB of text; give a part of it.")
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")  # spreadsheets put a mark in front
     except OSError as error:
         raise InvalidFile(f"Cannot read {path} ({error.strerror or error}); check the file.") from error
 

@@ -43,7 +43,7 @@ class ImageFolder:
             raise InvalidCase(f"Images cannot be {self.size} pixels wide; pass a `size` of at least 1.")
 
     def __call__(self, root: Path | None) -> Dataset:
-        folder = require_root(root, source=self, needs=f"the image folder {self.folder!r}") / self.folder
+        folder = require_root(root or Path(), source=self, needs=f"the image folder {self.folder!r}") / self.folder
         classes = _classes(folder)
         files = [(path, label) for label, paths in enumerate(classes.values()) for path in paths]
         images = np.stack([_read(path, self.size, self.size, self.greyscale) for path, _ in files])

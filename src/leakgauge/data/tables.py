@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from leakgauge.types import Batch
 
 MOST_CATEGORIES = 1000
 """Of one column: each is an entry of every row."""
+
+_DECIMAL_COMMA = re.compile(r"^\s*(-?\d+),(\d+)\s*$")
 
 
 @dataclass(frozen=True)
@@ -72,13 +75,14 @@ class Csv:
         folder = require_root(root or Path(), source=self, needs=f"the file {self.file!r}")
         path = find_required((self.file,), folders=(folder,))
         try:
-            header, *lines = csv.reader(io.StringIO(read_text(path), newline=""))
+            header, *lines = _cells(read_text(path))
         except (ValueError, csv.Error) as error:  # no line at all, or no text
             raise InvalidFile(f"{path} is no table of comma-separated values; save it with a header.") from error
-        if self.label not in header or len(set(header)) != len(header) or len(header) < 2 or not lines:
-            raise InvalidFile(
-                f"{path} needs a header of different names, {self.label!r} among them, and a row below it; correct it."
-            )
+        if len(set(header)) != len(header) or len(header) < 2 or not lines:
+            raise InvalidFile(f"{path} needs a header of two or more different names and a row below it; correct it.")
+        if self.label not in header:
+            there = ", ".join(header)[:200]
+            raise InvalidFile(f"{path} has no column {self.label!r} for the classes; set label to one of {there}.")
         if uneven := [number for number, line in enumerate(lines, start=2) if len(line) != len(header)]:
             raise InvalidFile(f"Line {uneven[0]} of {path} lacks some of the {len(header)} columns; correct it.")
         if gaps := [number for number, line in enumerate(lines, start=2) if any(_is_gap(cell) for cell in line)]:
@@ -91,6 +95,19 @@ class Csv:
         labels = torch.tensor([numbers[one] for one in classes])
         rows, space = encode_columns(columns)
         return _dataset(path.stem, rows, labels, names, space)
+
+
+def _cells(text: str) -> Iterator[list[str]]:
+    """The lines of a table, parted by what its header is: commas, or the semicolons or tabs of other spreadsheets.
+
+    >>> list(_cells("age;bmi\\n60;27,6"))
+    [['age', 'bmi'], ['60', '27.6']]
+    """
+    first = text.partition("\n")[0]
+    delimiter = max(",", ";", "\t", key=first.count)
+    for line in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+        # Where commas part no cells, they stand in numbers.
+        yield line if delimiter == "," else [_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in line]
 
 
 def encode_columns(texts: dict[str, list[str]], categorical: tuple[str, ...] = ()) -> tuple[Tensor, TableSpace]:

@@ -49,7 +49,10 @@ class Text:
         pairs = [line.rpartition("\t")[::2] for line in lines]
         words = [split_words(sentence)[: self.length] for _, sentence in pairs]
         if len(pairs) < 2 or min(map(len, words)) < 2:
-            raise InvalidFile(f"{path} needs two sentences or more, each of two words or more, one a line; correct it.")
+            raise InvalidFile(
+                f"{path} needs two sentences or more, each of two words or more, one a line, as a private one "
+                "is told from others of its kind; add some below it."
+            )
         space = space_of(words, self.length)
         names = sorted({name for name, _ in pairs})
         labels = torch.tensor([names.index(name) for name, _ in pairs])

@@ -16,7 +16,7 @@ from leakgauge.protocol.local_update import UpdateTransform
 from leakgauge.types import ParamTree
 
 _PASSES = 10_000
-"""How often entries are asked before it is clear that they will not be let through."""
+"""An entry that is not expected to be let through in so many times of asking is not waited for."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +85,18 @@ class SVTPrivacy(UpdateTransform):
         share = self._questions(wanted)
         first = self.epsilon / 2 if self.early else self.epsilon / (1 + share)
         threshold = self.tau + self._noise(self.gamma / first, 1, flat, generator)
-        asked = torch.arange(flat.numel(), device=flat.device)
-        through: list[Tensor] = []
-        for _ in range(_PASSES):
-            doubt = self._noise(2 * self.gamma * wanted / (first * share), len(asked), flat, generator)
-            above = size[asked] + doubt >= threshold
-            through.append(asked[above])
-            asked = asked[~above]
-            if sum(map(len, through)) >= wanted:
-                break
-        else:
+        scale = 2 * self.gamma * wanted / (first * share)
+        # Each leaves the questions when it is through: few that always are do not make up for many that never are.
+        if (_PASSES * _pass(size - threshold, scale).double()).clamp_max(1).sum() < wanted:
             raise InvalidCase(
                 f"SVTPrivacy(tau={self.tau}) lets fewer than {wanted} entries through however often it asks; lower it."
             )
+        asked = torch.arange(flat.numel(), device=flat.device)
+        through: list[Tensor] = []
+        while sum(map(len, through)) < wanted:
+            above = size[asked] + self._noise(scale, len(asked), flat, generator) >= threshold
+            through.append(asked[above])
+            asked = asked[~above]
         accepted = torch.cat(through)
         if self.replace:
             return accepted[torch.randint(len(accepted), (wanted,), generator=generator).to(flat.device)]
@@ -128,3 +127,11 @@ class SVTPrivacy(UpdateTransform):
     @staticmethod
     def _noise(scale: float, count: int, like: Tensor, generator: Generator) -> Tensor:
         return LaplaceNoise(scale).draw(torch.Size((count,)), generator=generator).to(like)
+
+
+def _pass(margin: Tensor, scale: float) -> Tensor:
+    """How likely margin + Lap(scale) is at least 0."""
+    if not scale:
+        return (margin >= 0).to(margin)
+    tail = torch.exp(-margin.abs() / scale) / 2
+    return torch.where(margin < 0, tail, 1 - tail)

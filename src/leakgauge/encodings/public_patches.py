@@ -52,7 +52,7 @@ class Patches:
         """``count`` patches n c h w, as bytes; ``images`` are c h w in [0, 1] and are fetched as they are drawn."""
         if count < 1 or len(images) == 0:
             raise InvalidCase(f"Cannot cut {count} patches from {len(images)} images; ask for one or more of each.")
-        sift = _opencv().SIFT_create()
+        sift = opencv().SIFT_create()
         kept: list[Tensor] = []
         tried = 0
         while len(kept) < count:
@@ -119,7 +119,8 @@ def _grey(crop: Tensor) -> np.ndarray[Any, Any]:
     return (crop.mean(dim=0) * 255).round().to(torch.uint8).numpy()
 
 
-def _opencv() -> Any:
+def opencv() -> Any:
+    """The library that finds key points, or a word about how to have it."""
     try:
         import cv2
     except ImportError as error:

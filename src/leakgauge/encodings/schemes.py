@@ -14,6 +14,7 @@ from torch.nn.functional import embedding_bag, one_hot
 from leakgauge.encodings.draws import check_bound, distinct, draw_bounded, law_named, permute
 from leakgauge.encodings.keys import KeySource
 from leakgauge.errors import InvalidCase
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoding import CENTRE, EncodedSet, Mixing, stack_mixings
 from leakgauge.types import Batch
 
@@ -167,6 +168,7 @@ def encrypt(
     public: Tensor | None = None,
     copies: int = 1,
     keys: KeySource,
+    progress: Progress = silent,
 ) -> tuple[EncodedSet, Secret]:
     """Encrypt the images ``copies`` times, each time with a new key; copy c of image i is encoding c n + i."""
     if copies < 1:
@@ -176,7 +178,7 @@ def encrypt(
     check_images(private.inputs, public)
     num_public = 0 if public is None else len(public)
     mixing = stack_mixings([scheme.draw(len(private), num_public, keys=keys) for _ in range(copies)])
-    return apply(scheme, mixing, private, classes=classes, public=public, keys=keys)
+    return apply(scheme, mixing, private, classes=classes, public=public, keys=keys, progress=progress)
 
 
 def shuffle(encoded: EncodedSet, secret: Secret, *, keys: KeySource) -> tuple[EncodedSet, Secret]:
@@ -188,7 +190,14 @@ def shuffle(encoded: EncodedSet, secret: Secret, *, keys: KeySource) -> tuple[En
 
 
 def apply(
-    scheme: Scheme, mixing: Mixing, private: Batch, *, classes: int, public: Tensor | None = None, keys: KeySource
+    scheme: Scheme,
+    mixing: Mixing,
+    private: Batch,
+    *,
+    classes: int,
+    public: Tensor | None = None,
+    keys: KeySource,
+    progress: Progress = silent,
 ) -> tuple[EncodedSet, Secret]:
     """Mix as drawn, then mask; the images were checked before."""
     own, count = scheme.private_per_encoding, len(private)
@@ -206,6 +215,7 @@ def apply(
         mixture = reduce(Tensor.add_, (mix_rows(values, by.rows(rows)) for values, by in sources))
         # |1 - x| is the flipped pixel and |0 - x| the other, as pixels lie in [0, 1].
         torch.sub(flipped[rows].to(mixture), mixture.clamp_(0, 2 * CENTRE), out=images[rows]).abs_()
+        progress(Tick(min(start + step, len(images)), min(1.0, (start + step) / len(images))))
     labels = mix_rows(class_weights(private.labels, classes).to(images), sources[0][1])
     return EncodedSet(images, labels), Secret(mixing, flipped)
 

@@ -75,7 +75,7 @@ class Metric(ABC):
     def show(self, score: float, *, digits: int | None = None) -> str:
         """A score in words, with as many digits as the metric carries or as there is room for, and its unit."""
         shown = self.digits if digits is None else min(digits, self.digits)
-        return f"{score:.{shown}f} {self.unit}".strip()
+        return f"{score:z.{shown}f} {self.unit}".strip()
 
     def leakage(self, score: float) -> float:
         """The score with the sign that makes more leakier."""

@@ -13,6 +13,7 @@ from leakgauge.models.named_input import NamedInput
 from leakgauge.models.normalised import NORMALISATIONS, Normalised
 from leakgauge.models.plain import Plain
 from leakgauge.models.precode import Precode
+from leakgauge.models.quick_resnet import QuickResNet
 from leakgauge.models.resnet import ResNet, resnet20_4
 from leakgauge.models.transformer import TextModel
 from leakgauge.models.vgg import VGG

@@ -50,7 +50,8 @@ REASONS = {
     ),
     Reason.BUDGET_ENDED: Clause("the budget ended before the loss settled", "give the attack more steps or seconds"),
     Reason.CROWD_TOO_SMALL: Clause(
-        "the crowd is too small to convict even an exact copy", "give more references of the same kind"
+        "the crowd is too small to convict even an exact copy",
+        "put more examples of the same kind into the data, or give more references",
     ),
     Reason.CROWD_OF_ANOTHER_KIND: Clause(
         "what came back is nearer to the private examples than the crowd is, which is not of their kind",

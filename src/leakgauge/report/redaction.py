@@ -21,6 +21,11 @@ def is_redacted(result: AuditResult, asked: bool | None = None) -> bool:
     for wish in (asked, result.description.get("redact")):
         if wish is not None:
             return bool(wish)
+    return is_recorded(result)
+
+
+def is_recorded(result: AuditResult) -> bool:
+    """Whether rounds were attacked that really happened."""
     return any(row.defence == RECORDED for row in result.rows)
 
 

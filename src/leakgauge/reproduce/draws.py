@@ -26,6 +26,10 @@ class Draw(Protocol):
         self, labels: Tensor, *, updates: int, batch_size: int, minibatch: int, classes: int, generator: Generator
     ) -> list[Chosen]: ...
 
+    def of_nulls(self, classes: int) -> Draw:
+        """What the batches of nulls are drawn by, whose labels must be others."""
+        ...
+
 
 @dataclass(frozen=True)
 class InOrder:
@@ -59,6 +63,10 @@ class InOrder:
             found.append(Chosen(torch.tensor(update), labels[update]))
         return found
 
+    def of_nulls(self, classes: int) -> Draw:
+        del classes
+        return self
+
 
 @dataclass(frozen=True)
 class AtRandom:
@@ -74,6 +82,10 @@ class AtRandom:
         if not self.relabelled:
             return [Chosen(images, labels[images]) for images in drawn]
         return [Chosen(images, torch.randint(classes, (batch_size,), generator=generator)) for images in drawn]
+
+    def of_nulls(self, classes: int) -> Draw:
+        del classes
+        return self
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,10 @@ class Skewed:
             )
         enough = bool((torch.bincount(labels, minlength=classes) >= self.repeats).all())
         return [self._one(labels, batch_size, classes, enough, generator) for _ in range(updates)]
+
+    def of_nulls(self, classes: int) -> Draw:
+        """Where every class is there equally often, so it is in any other such batch: then at random."""
+        return AtRandom() if self.present == classes else self
 
     def _one(self, labels: Tensor, batch_size: int, classes: int, enough: bool, generator: Generator) -> Chosen:
         wanted = torch.randperm(classes, generator=generator)[: self.present].sort().values

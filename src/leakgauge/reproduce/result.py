@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import combinations
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,8 @@ from torch import Tensor
 
 from leakgauge.files import write_text
 from leakgauge.fingerprint import digest, environment
+from leakgauge.reproduce.orders import orders
+from leakgauge.reproduce.standing import Standing, differences, standing
 from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Row, Table, measuring_code
 from leakgauge.version import VERSION
 
@@ -29,7 +29,25 @@ class RowResult:
     measure: Measure
     found: Found
 
-    def to_dict(self) -> dict[str, Any]:
+    def differs(self) -> list[str]:
+        """What was run other than in the paper, which is what the scale ``full`` would run."""
+        return list(differences(self.measure, self.row.at("full")))
+
+    def standings(self, first: str) -> dict[str, Standing]:
+        """How the row stands to what was published and to its null, by metric."""
+        row = self._numbers()
+        return {metric: standing(row, metric, first) for metric in self.found.ours}
+
+    def to_dict(self, first: str) -> dict[str, Any]:
+        """The row as JSON has it; ``first`` is the table's own metric."""
+        return {
+            **self._numbers(),
+            "standing": self.standings(first),
+            "differs": self.differs(),
+            **self.found.facts,
+        }
+
+    def _numbers(self) -> dict[str, Any]:
         row = self.row
         return {
             "label": row.label,
@@ -37,7 +55,7 @@ class RowResult:
             "beside": None if row.beside is None else asdict(row.beside),
             "also_published": {name: asdict(one) for name, one in row.also.items()},
             "fingerprint": recipe_fingerprint(row, self.measure),
-            **numbers_of(self.found),
+            **numbers_of(replace(self.found, facts={})),
         }
 
 
@@ -76,20 +94,21 @@ class TableResult:
         }
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [row.to_dict() for row in self.rows]
+        return [row.to_dict(self.table.metrics[0]) for row in self.rows]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know besides the numbers."""
         table, scale = self.table, self.bench.scale
+        shrunk = table.shrunk.get("cpu" if scale == "long" and scale not in table.shrunk else scale)
         stand_in = "Embedded photographs stand in for the paper's data: this shows that the code runs."
         verdict = None if table.contest is None else table.verdict(self._rows())
         return (
             *((stand_in,) if self.bench.data.name == "photos" else ()),
-            *((table.shrunk[scale],) if scale in table.shrunk else ()),
+            *(() if shrunk is None else (shrunk,)),
             *(() if table.null is None else (f"Null: {table.null}.",)),
             *table.assumptions,
-            *orders(table, self.rows),
+            *orders(table, self._rows()),
             *(() if verdict is None else (verdict["rule"], *verdict["summary"])),
         )
 
@@ -116,32 +135,3 @@ def found_of(numbers: Mapping[str, Any], originals: Tensor | None, estimates: Te
     ours, null = ({name: Measured(**one) for name, one in numbers[side].items()} for side in ("ours", "null"))
     facts = {name: value for name, value in numbers.items() if name not in ("ours", "null")}
     return Found(ours, null, facts, originals, estimates)
-
-
-def orders(table: Table, rows: Sequence[RowResult]) -> list[str]:
-    """For each group of rows, how many pairs we tell apart and how many of these stand in the published order.
-
-    Told apart: the means differ by more than 1.96 standard errors of the difference. Pairs that the paper prints with
-    the same number have no order.
-    """
-    metric = table.metrics[0]
-    groups: dict[str, list[tuple[float, Measured]]] = {}
-    for one in rows:
-        ours, published = one.found.ours[metric], one.row.published or one.row.beside
-        if one.row.group and published and published.mean is not None and ours.standard_error is not None:
-            groups.setdefault(one.row.group, []).append((published.mean, ours))
-    said = []
-    for group, found in groups.items():
-        pairs = [(p - q, a, b) for (p, a), (q, b) in combinations(found, 2) if p != q]
-        apart = [
-            (gap, difference)
-            for gap, a, b in pairs
-            if abs(difference := (a.mean or 0) - (b.mean or 0))
-            > 1.96 * math.hypot(a.standard_error or 0.0, b.standard_error or 0.0)
-        ]
-        alike = sum(gap * difference > 0 for gap, difference in apart)
-        said.append(
-            f"Order by {metric}, {group}: of {len(pairs)} pairs of rows {len(apart)} are told apart here, {alike} of "
-            "them in the published order."
-        )
-    return said

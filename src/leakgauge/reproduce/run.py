@@ -21,7 +21,8 @@ from leakgauge.fingerprint import digest
 from leakgauge.progress import Watch, unwatched
 from leakgauge.report.images import MOST
 from leakgauge.reproduce.result import RowResult, TableResult, found_of, numbers_of
-from leakgauge.reproduce.table import SCALES, Bench, Found, Measure, Row, Scale, Table, measuring_code
+from leakgauge.reproduce.scales import SCALES, Scale
+from leakgauge.reproduce.table import Bench, Found, Measure, Row, Table, measuring_code
 
 _DIGESTED = 2048
 
@@ -30,7 +31,8 @@ _DIGESTED = 2048
 class Options:
     """How a table is run. ``images`` per row and ``seconds`` per update replace those of the scale.
 
-    ``weights`` are those of LPIPS; without them, and without LEAKGAUGE_WEIGHTS, it is not measured.
+    ``weights`` is the folder with those of LPIPS, which is not measured without them, and of models that are trained
+    elsewhere; LEAKGAUGE_WEIGHTS stands in for it.
     """
 
     scale: Scale = "smoke"
@@ -98,6 +100,7 @@ class PreparedTable:
 def prepare(table: Table, options: Options) -> PreparedTable:
     """Read the data and fix what measures each row; all bad input shows here."""
     check_reachable(options.out)
+    table = table.at(options.scale)
     measures = {label: one.adapt(options) for label, one in table.measures(options.scale).items()}
     bench = Bench(table, options, _dataset(table, options))
     for measure in measures.values():
@@ -156,7 +159,15 @@ def reproduce(
 def row_key(bench: Bench, measure: Measure, names: Sequence[str]) -> str:
     """The name of the file that keeps rows: another recipe, other code, data or options give another one."""
     table, options = bench.table, bench.options
-    words = (repr(measure), *names, *table.metrics, options.scale, options.device, repr(options.weights))
+    words = (
+        repr(measure),
+        *measure.read(bench),
+        *names,
+        *table.metrics,
+        options.scale,
+        options.device,
+        repr(options.weights),
+    )
     frame = (table.name, table.threat_model, table.auxiliary, table.best, table.per_image)
     return data_key((*words, repr(frame)), bench)
 

@@ -46,7 +46,7 @@ def _columns_of_one(table: Table) -> _Columns:
     metric = table.metrics[0]
     columns: _Columns = {
         "published": lambda row: _published(row.row.published),
-        f"ours\n({metric})": lambda row: _number(row.found.ours[metric]),
+        f"ours\n({metric})": lambda row: _standing(row, metric, metric, _number(row.found.ours[metric])),
         "null": lambda row: _number(row.found.null.get(metric), nothing="-"),
     }
     if table.best:
@@ -66,7 +66,7 @@ def _columns_of_several(result: TableResult) -> _Columns:
         def joined(row: RowResult) -> str:
             given = row.row.published_of(metric, metrics[0])
             found, best = row.found, table.per_image
-            ours = _number(found.ours.get(metric), best=best)
+            ours = _standing(row, metric, metrics[0], _number(found.ours.get(metric), best=best))
             null = _number(found.null.get(metric), "-", best=best)
             return (",\n" if best else ", ").join((ours, _published(given), null))
 
@@ -87,10 +87,19 @@ def _setting(row: RowResult) -> Text:
     text, facts = Text(row.row.label), row.found.facts
     if (training := facts.get("training")) is not None:
         share = "" if training["accuracy"] is None else f", accuracy {100 * training['accuracy']:.0f} %"
-        text.append(f"\ntrained {training['steps']} steps{share}", "dim")
+        how = f"weights of {training['file']}" if "file" in training else f"trained {training['steps']} steps"
+        text.append(f"\n{how}{share}", "dim")
     if summary := row.measure.summary():
         text.append(f"\n{summary}", "dim")
+    if differs := row.differs():
+        text.append(f"\nnot as in the paper: {'; '.join(differs)}", "dim")
     return text
+
+
+def _standing(row: RowResult, metric: str, first: str, number: str) -> str:
+    """Our number, which says where it is no more than its null: it would mean nothing beside a published one."""
+    at = row.standings(first).get(metric)
+    return f"{at}\n({number})" if at in ("not reached", "at its null, as published") else number
 
 
 def _images(row: RowResult) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -20,17 +20,13 @@ from leakgauge.files import finite
 from leakgauge.fingerprint import answering_code, code_fingerprint, digest
 from leakgauge.progress import Progress, Watch, unwatched
 from leakgauge.reproduce.contest import Contest
+from leakgauge.reproduce.scales import Scale
 from leakgauge.training.models import require_training_images
 
 if TYPE_CHECKING:
     from leakgauge.reproduce.run import Options
 
-Scale = Literal["smoke", "cpu", "full"]
-"""smoke: seconds, to see that it runs; cpu: up to an hour on one core; full: the paper's own numbers, for a GPU."""
-
 T = TypeVar("T")
-
-SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 @dataclass(frozen=True)
@@ -206,6 +202,11 @@ class Measure(ABC):
         """Refuse what cannot be measured, before anything is."""
         require_training_images(bench.data, "The table needs")
 
+    def read(self, bench: Bench) -> tuple[str, ...]:
+        """Digests of the files that the numbers depend on besides the data."""
+        del bench
+        return ()
+
     def pieces(self) -> list[str]:
         """The pieces of work to be watched for one name; pieces alike take equally long."""
         return [type(self).__name__]
@@ -221,7 +222,8 @@ class Row:
 
     Rows that follow one another with equal measures are measured in one go, where ``of`` says which part of it is
     theirs. Rows of one ``group`` are those whose order the paper speaks of, or the ``arm``s of a contest on the same
-    updates; ``beside`` is what the paper prints for its own attack where a line is of ours.
+    updates; ``beside`` is what the paper prints for its own attack where a line is of ours. Scales that are
+    ``left_out`` go without the row.
     """
 
     label: str
@@ -232,6 +234,7 @@ class Row:
     beside: Published | None = None
     arm: str | None = None
     of: str | None = None
+    left_out: frozenset[Scale] = frozenset()
 
     @classmethod
     def printed(cls, label: str, numbers: Mapping[str, Published], first: str, at: Callable[[Scale], Measure]) -> Row:
@@ -270,7 +273,7 @@ class Table:
     null: str | None = None
     shrunk: Mapping[Scale, str] = field(
         default_factory=lambda: dict.fromkeys(
-            ("smoke", "cpu"),
+            ("smoke", "cpu", "long"),
             "Fewer images, less work per attack and, where a row says so, smaller models than in the paper.",
         )
     )
@@ -280,6 +283,10 @@ class Table:
     stands_in: bool = False
     per_image: bool = False
     contest: Contest | None = None
+
+    def at(self, scale: Scale) -> Table:
+        """The table with the rows that a scale affords."""
+        return replace(self, rows=tuple(row for row in self.rows if scale not in row.left_out))
 
     def measures(self, scale: Scale) -> dict[str, Any]:
         """What measures each row, by its label."""

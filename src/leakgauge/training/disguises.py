@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Generator, Tensor
 
+from leakgauge.encodings.crops import Cropping
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import Scheme, apply, check_images, class_weights
 from leakgauge.errors import InvalidCase
@@ -87,6 +88,18 @@ class NoisyImages(Disguise):
             return Batch(CENTRE + (1 - self.alpha) * (shown.inputs - CENTRE) + noise, shown.labels)
 
         return noisy
+
+
+@dataclass(frozen=True)
+class Moved(Disguise):
+    """Images cropped and mirrored at random, in every epoch anew, before another disguise takes them."""
+
+    disguise: Disguise = field(default_factory=Undisguised)
+    cropping: Cropping = field(default_factory=Cropping)
+
+    def epoch(self, data: Batch, *, classes: int, generator: Generator) -> Drawn:
+        moved = Batch(self.cropping(data.inputs, generator=generator), data.labels)
+        return self.disguise.epoch(moved, classes=classes, generator=generator)
 
 
 def hits_in_disguise(

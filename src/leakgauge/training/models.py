@@ -135,6 +135,23 @@ def require_training_images(dataset: Dataset, who_needs: str) -> None:
 
 
 @dataclass(frozen=True)
+class Pretrained:
+    """Weights of a file in the folder of weights, in place of a training; ``made_by`` is the command that makes it."""
+
+    file: str
+    made_by: str
+
+    def path(self, folder: Path | None) -> Path:
+        """Where the file is, or a sentence that says how to get it."""
+        if folder is None or not (folder / self.file).is_file():
+            raise InvalidCase(
+                f"The trained weights {self.file} are not in the folder of weights; make them with `{self.made_by}` "
+                "and name the folder with --weights or LEAKGAUGE_WEIGHTS."
+            )
+        return folder / self.file
+
+
+@dataclass(frozen=True)
 class Victim:
     """A model in eval mode; ``accuracy``, on the first test images, only if it was trained."""
 
@@ -170,6 +187,16 @@ def kept_victim(
         described = {"model": repr(factory), "training": repr(training), "dataset": dataset.name}
         write_tensors(path, module.state_dict(), described | {"accuracy": repr(score), "seed": str(seed)})
     return Victim(module.eval(), score)
+
+
+def loaded_victim(
+    factory: ModelFactory, dataset: Dataset, path: Path, *, seed: int, classes: int | None = None
+) -> Victim:
+    """A model with the weights of a file, which must fit it, and how well it does on the first test images."""
+    module = model_for(dataset, factory, seed=seed, classes=classes)
+    _load(module, path)
+    with model_threads(module):
+        return Victim(module.eval(), accuracy(module, dataset.test[:_TESTED]))
 
 
 def _kept(module: nn.Module, path: Path) -> float | None:

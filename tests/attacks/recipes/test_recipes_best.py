@@ -31,6 +31,7 @@ from leakgauge.defences import DPSGD, NoDefence, Pruning, chain
 from leakgauge.metrics import PSNR, align
 from leakgauge.models import MLP, Compact, ConvNet, LeNet, Normalisation, ResNet, build
 from leakgauge.protocol import THREAT_MODELS, FedAvg, Federation, FedSGD, LocalSGD, learner_and_state, simulate_round
+from leakgauge.protocol.losses import MeanSquaredError, MultiLabel
 from leakgauge.randomness import seeded
 from leakgauge.space import ImageSpace
 from leakgauge.types import Batch
@@ -192,6 +193,19 @@ def test_steps_that_weigh_their_examples_unequally_are_not_taken_as_one_gradient
     seen = attacked(build(Compact(), SHAPE, 5, seed=0), examples(2, SHAPE), local_update=FedAvg(1, 1, 1e-5, **options))
     assert nearly_straight(seen) is straight
     assert not nearly_straight(replace(seen, local_update=FedSGD()))
+
+
+@pytest.mark.parametrize("loss", [MeanSquaredError(), MultiLabel()], ids=["values", "tags"])
+def test_local_steps_on_values_or_tags_are_followed_too(loss, examples):
+    """Nobody can make such labels up; those that are disclosed serve."""
+    batch = Batch(examples(2, SHAPE).inputs, torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]))
+    learner, state = learner_and_state(build(Compact(width=3), SHAPE, 3, seed=0), loss)
+    sent = Federation(learner, state, FedAvg(3, 2, 1e-4))
+    known = THREAT_MODELS["informed"]
+    seen = simulate_round(sent, batch, threat_model=known, defence=NoDefence(), generator=seeded(0, "client"))
+    found = best(steps=4)(seen, generator=seeded(0))
+    assert found.inputs is not None
+    assert "local steps" in found.facts
 
 
 def test_rows_of_a_table_are_searched_for_from_several_starts_and_without_a_prior_for_images():

@@ -11,10 +11,10 @@ from measures_support import compare_pairs, recover_from_one, similarities
 from encodings_support import area, fields
 from leakgauge.attacks.encodings.algebra.whitening import AsPublished, Magnitudes, UnitLength, Whitened, centred
 from leakgauge.attacks.encodings.demasking import Demasker, UNet
-from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.attacks.encodings.search.public_search import PublicPursuit, PublicSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation
 from leakgauge.encodings import CrossDataset, InsideDataset, Mixup
+from leakgauge.encodings.crops import Cropping
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.intervals import beyond_chance
 from leakgauge.reproduce.measures.averaging import average_encryptions

@@ -7,11 +7,15 @@ import pytest
 from leakgauge.attacks.matching import AnisotropicTotalVariation, SignedAdam
 from leakgauge.attacks.recipes import Best, inverting_gradients
 from leakgauge.data import Cifar10, Cifar100
+from leakgauge.models import ResNet
 from leakgauge.protocol import FedAvg
 from leakgauge.reproduce import TABLES, Row
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.measures.updates import Setting, budget_of
-from leakgauge.reproduce.papers.geiping2020 import PUBLISHED, federated_attack
+from leakgauge.reproduce.papers.geiping2020.published import PUBLISHED
+from leakgauge.reproduce.papers.geiping2020.settings import federated_attack
+from leakgauge.reproduce.scales import Scale
+from leakgauge.training import Pretrained, Training
 
 AS_PRINTED = {
     "table1": "46.25 12.66, 13.24 5.44, 10.29 5.38, 6.90 2.80, 18.00 3.33, 18.08 4.27, 19.83 2.96, 13.95 3.38",
@@ -118,6 +122,33 @@ def test_our_own_recipe_meets_images_it_was_not_tuned_on_or_is_marked_as_flatter
     assert {one.draw for one in chosen.measures("cpu").values()} == {InOrder(100)}
     assert {one.draw for one in chosen.measures("full").values()} == {InOrder(0)}
     assert any("0 to 99, and our own row is flattered" in line for line in chosen.assumptions)
+
+
+@pytest.mark.parametrize("name", ["table1", "table2", "table3", "figure4", "figure5", "figure6"])
+def test_scale_long_has_the_papers_iterations_on_images_that_nothing_was_tuned_on(name: str) -> None:
+    for label, one in TABLES[f"geiping2020/{name}"].measures("long").items():
+        paper = row(name, label).at("full")
+        assert isinstance(paper, Setting)
+        assert budget_of(one.attack) == budget_of(paper.attack)
+        assert one.draw == InOrder(2_000)
+        assert one.updates >= (1 if name == "figure6" else 5)
+        assert one.batch_size == paper.batch_size
+
+
+@pytest.mark.parametrize("name", ["table1", "figure4"])
+def test_residual_networks_start_as_the_papers_do_at_long_and_full_scale(name: str) -> None:
+    def starts(scale: Scale) -> set[str]:
+        models = [one.model for one in TABLES[f"geiping2020/{name}"].measures(scale).values()]
+        return {model.initialisation for model in models if isinstance(model, ResNet)}
+
+    assert starts("long") == starts("full") == {"kaiming"}
+    assert starts("cpu") == {"default"}
+
+
+def test_a_trained_victim_of_scale_long_is_trained_or_comes_from_a_file_that_is_asked_for() -> None:
+    trained = [one.training for label, one in TABLES["geiping2020/table1"].measures("long").items() if ", tr" in label]
+    assert {type(one) for one in trained} == {Training, Pretrained}
+    assert min(one.steps for one in trained if isinstance(one, Training)) > 1_000
 
 
 def test_every_table_of_this_paper_runs_on_cifar() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,9 @@ from leakgauge.defences import InstaHide, MixUp, Pruning, chain
 from leakgauge.models import MLP, Plain, ResNet
 from leakgauge.protocol import THREAT_MODELS
 from leakgauge.protocol.threat_model import BatchNormAccess
-from leakgauge.reproduce import TABLES, Found, Measured, Options, Published, Row, Table, reproduce
+from leakgauge.reproduce import TABLES, Measured, Options, Published, Row, Table, reproduce
 from leakgauge.reproduce.measures.updates import Setting, budget_of
 from leakgauge.reproduce.papers.huang2021 import DEFENCES, MNIST
-from leakgauge.reproduce.result import RowResult, orders
 from leakgauge.reproduce.show import grid
 from leakgauge.training.run import TrainingPlan
 
@@ -196,18 +194,3 @@ def test_the_cost_of_a_defence_is_trained_once_and_stands_in_every_row_of_it(tmp
     assert "0.900, 1.040" in text
     assert "0.400 (0.200, 0.100)" in text
     assert str(drawn.title) == "A table (scale smoke)"
-
-
-def scored(mean: float, ours: list[float], group: str | None = "all") -> RowResult:
-    found = Found({"psnr": Measured.of([ours], per_image=True)}, {}, {})
-    row = replace(tiny().rows[0], published=Published(mean, None, "Table 5"), group=group)
-    return RowResult(row, row.at("smoke"), found)
-
-
-def test_pairs_that_are_told_apart_are_counted_by_whether_they_stand_in_the_published_order() -> None:
-    experiment = tiny(metrics=("psnr", "ssim"))
-    rows = [scored(1.0, [1.0, 1.1]), scored(2.0, [5.0, 5.1]), scored(3.0, [3.0, 3.1]), scored(3.0, [9.0, 9.1])]
-    (said,) = orders(experiment, [*rows, scored(4.0, [1.0, 2.0], group=None)])
-    assert said == ("Order by psnr, all: of 5 pairs of rows 5 are told apart here, 4 of them in the published order.")
-    blurred = [scored(1.0, [1.0, 9.0]), scored(2.0, [2.0, 9.0])]
-    assert "of 1 pairs of rows 0 are told apart" in orders(experiment, blurred)[0]

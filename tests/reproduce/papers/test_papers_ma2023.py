@@ -62,7 +62,8 @@ def of(row: Row) -> tuple[str, str]:
 
 
 def test_table_3_holds_the_numbers_of_the_paper() -> None:
-    assert {row.label: of(row) for row in TABLES["ma2023/table3"].rows} == printed(TABLE3_AS_PRINTED)
+    rows = [row for row in TABLES["ma2023/table3"].rows if row.published is not None]
+    assert {row.label: of(row) for row in rows} == printed(TABLE3_AS_PRINTED)
 
 
 @pytest.mark.parametrize("parts", ["with", "without"])

@@ -93,8 +93,11 @@ def nearly_straight(observation: UpdateObservation) -> bool:
     learner, state = observation.learner, observation.state
     generator = seeded(0, "stand-ins")
     images = observation.space.noise(max(2, count), state, generator=generator)
-    classes = learner.num_classes(state, observation.probe)
-    labels = torch.randint(classes, (len(images),), generator=generator).to(state.device)
+    if observation.labels is None:
+        classes = learner.num_classes(state, observation.probe)
+        labels = torch.randint(classes, (len(images),), generator=generator).to(state.device)
+    else:  # which may be values or tags, of which none can be made up
+        labels = observation.labels[torch.arange(len(images)) % len(observation.labels)]
     ends = [StraightLine.halfway(state, observation.update.params, place) for place in (0.0, 1.0)]
     first, last = (learner.gradient(end, Batch(images, labels)) for end in ends)
     return bool(Cosine()(first, last) < _STRAIGHT)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from leakgauge.protocol.learner import Learner
@@ -50,6 +51,13 @@ class Reads(NamedTuple):
     values: Tensor
 
 
+class Products(NamedTuple):
+    """What every map made of each token, n l outputs, and the factors of all products of many matrices at once."""
+
+    made: dict[ReadingMap, Tensor]
+    batched: list[tuple[Tensor, Tensor]]
+
+
 class _Enough(Exception):
     """All that was asked for has been read."""
 
@@ -82,13 +90,30 @@ class _Recorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class _ProductRecorder(_Recorder):
+    """Notes what came of the products too."""
+
+    def __init__(self, params: ParamTree, rows: int) -> None:
+        super().__init__(params, rows, None)
+        self.made: list[Tensor] = []
+        self.batched: list[tuple[Tensor, Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if len(self.found) > len(self.made):
+            self.made.append(result)
+        elif func is torch.ops.aten.bmm.default:
+            self.batched.append(args[:2])
+        return result
+
+
 @contextmanager
 def _readable() -> Iterator[None]:
     """A model in its plain operations: fused ones would hide their products."""
     fused = torch.backends.mha.get_fastpath_enabled()
     try:
         torch.backends.mha.set_fastpath_enabled(False)
-        with torch.no_grad(), uncompiled(), warnings.catch_warnings():
+        with torch.no_grad(), uncompiled(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -101,6 +126,17 @@ def run(learner: Learner, state: ModelState, tokens: Tensor, until: int | None =
     with _readable(), recorder, suppress(_Enough):
         learner.logits(state.params, state.buffers, tokens)
     return [Reads(at, left.view(*tokens.shape, -1)) for at, left in recorder.found], recorder.embedded
+
+
+def products(learner: Learner, state: ModelState, tokens: Tensor) -> Products:
+    """All products of a run on texts, n l."""
+    recorder = _ProductRecorder(state.params, tokens.numel())
+    with _readable(), recorder:
+        learner.logits(state.params, state.buffers, tokens)
+    maps = (at for at, _ in recorder.found)
+    return Products(
+        {at: made.view(*tokens.shape, -1) for at, made in zip(maps, recorder.made, strict=True)}, recorder.batched
+    )
 
 
 @dataclass(frozen=True)

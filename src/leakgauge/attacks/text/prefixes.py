@@ -24,7 +24,7 @@ UNDECIDED = 0.0
 """The ratio of what a layer cannot decide."""
 
 CLEARLY = 3.0
-"""What lies so many times as far outside as it may is asked no further."""
+"""How many times farther outside what was left lies than what was taken, where something is to be proved."""
 
 _REPEATS = 3
 """How often a text may begin with one token over and over, which no layer without places can count."""
@@ -40,15 +40,20 @@ class Margins:
     left: float = float("inf")
     tried: int = 0
 
-    def note(self, ratios: Tensor) -> Tensor:
+    def note(self, ratios: Tensor, slack: float = 1.0) -> Tensor:
         """Which of them are inside; what no layer could decide is not, and nothing can be proved beside it."""
-        inside = (ratios <= 1) & (ratios > UNDECIDED)
+        inside = (ratios <= slack) & (ratios > UNDECIDED)
         self.tried += len(ratios)
         if bool(inside.any()):
             self.taken = max(self.taken, float(ratios[inside].max()))
         if not bool(inside.all()):
             self.left = min(self.left, float(ratios[~inside].min()))
         return inside
+
+    def follow(self, later: Margins) -> None:
+        """Those of a later test as well."""
+        self.taken, self.left = max(self.taken, later.taken), min(self.left, later.left)
+        self.tried += later.tried
 
     @property
     def apart(self) -> float:
@@ -85,13 +90,18 @@ def token_ratios(layers: TextLayers, readers: Sequence[TextLayer], space: TokenS
 
 @dataclass
 class Growth:
-    """Prefixes that grow against the spans of layers that see them; ``ended`` are those with no continuation."""
+    """Prefixes that grow against the spans of layers that see them; ``ended`` are those with no continuation.
+
+    ``slack`` is how far outside one may lie, 1 as far as the floor explains. The floor hides what differs by less, as
+    two commas do in "down, down, down", and then more is needed.
+    """
 
     reader: MapReader
     layers: Sequence[TextLayer]
     allowed: Tensor
     space: TokenSpace
     width: int
+    slack: float = 1.0
     margins: Margins = field(default_factory=Margins)
     ended: list[Prefix] = field(default_factory=list)
     overflow: bool = False
@@ -121,12 +131,12 @@ class Growth:
         texts = torch.tensor(candidates, device=self.allowed.device)
         ratios = torch.full((len(texts),), UNDECIDED, dtype=torch.float64, device=texts.device)
         for layer in self.layers:
-            open_ones = (ratios <= CLEARLY).nonzero().flatten()
+            open_ones = (ratios <= CLEARLY * self.slack).nonzero().flatten()
             if not len(open_ones) or layer.span is None:
                 break
             values = self.reader.at([layer.maps[0]], texts[open_ones], slice(length - 1, length))[0][:, 0]
             ratios[open_ones] = torch.maximum(ratios[open_ones], ratios_to(layer.span, values))
-        kept = self.margins.note(ratios)
+        kept = self.margins.note(ratios, self.slack)
         return [one for one, keep in zip(candidates, kept.tolist(), strict=True) if keep]
 
 

@@ -17,6 +17,7 @@ from leakgauge.attacks.text.encoders import assemble
 from leakgauge.attacks.text.first_weights import FirstWeights, at_first_weights
 from leakgauge.attacks.text.last_tokens import LastTokens, as_texts
 from leakgauge.attacks.text.layers import Sight, TextLayer, TextLayers, text_layers
+from leakgauge.attacks.text.linear_maps import MapReader
 from leakgauge.attacks.text.prefixes import CLEARLY, Growth, Margins, Prefix, token_ratios
 from leakgauge.attacks.text.selection import choose_texts, order_labels
 from leakgauge.errors import InvalidCase, LeakGaugeError
@@ -30,7 +31,11 @@ _CONFIRMED = 3
 """Layers that a prefix has to be inside of."""
 
 _COVERED = 0.9
-"""Share of the tokens that were found which texts are to be made of, where spans are in doubt."""
+"""Share of the tokens that were found which texts are to be made of, where spans are in doubt; others are made up."""
+
+_SLACKS, _LOOSE = (1.0, 5.0, 25.0), 4
+"""How many times what the floor explains a prefix may lie outside, in turn; and the prefixes that are followed at once
+for each text where that is more than once."""
 
 _ARGUMENT = (
     "at every place every token of the vocabulary was tried, and none but those returned lies within what arithmetic "
@@ -47,9 +52,10 @@ class TokenSpans(Attack):
     The gradient of a linear map is a sum of what it read, so while a batch has fewer different tokens than the map has
     inputs, a token is in it if and only if what the first maps read of it lies in the span. They are taken together:
     with queries alone the first token of each text would be missing. Of decoders, texts then grow token by token
-    against the spans of layers that see what came before; of encoders, one token at each place is chosen by the layers
-    that see all of it. What counts as inside follows from the noise floor of the gradient itself. The last token, which
-    nothing follows, is found by reproducing the whole gradient, and so is the certificate.
+    against the spans of layers that see what came before; of encoders, tokens are put together by who listens to whom,
+    which the gradient of queries and keys says. What counts as inside follows from the noise floor of the gradient
+    itself. The last token, which nothing follows, is found by reproducing the whole gradient, and so is the
+    certificate.
 
     The maps are found by what they compute: adapters are maps like others, so that of LoRA at rank r on queries, keys
     and values the tokens are found while there are at most 3r of them. At most ``width`` prefixes are followed at once.
@@ -85,10 +91,10 @@ class TokenSpans(Attack):
         progress(Tick(0, 0.1))
         if not tokens:
             return nothing("no token lies in the spans: there are more than they have room for, or noise", facts)
-        texts, ordered = self._texts(seen, layers, ratios, space, margins, facts, progress)
+        texts, proved = self._texts(seen, layers, ratios, space, margins, facts, progress)
         facts["distance of what was left over what was taken"] = margins.apart
         result = Reconstruction(texts, self._labels(observation, texts, generator), Outcome.SOLVED, None, facts)
-        if ordered and margins.apart >= CLEARLY:
+        if proved and margins.apart >= CLEARLY:
             result = certify(observation, result, _ARGUMENT.format(apart=min(margins.apart, 1e9)))
         progress(Tick(space.length, 1.0))
         return result
@@ -103,33 +109,59 @@ class TokenSpans(Attack):
         facts: dict[str, str | int | float],
         progress: Progress,
     ) -> tuple[Tensor, bool]:
-        """The texts, and whether their tokens are in order; without a layer to order them by, as they are numbered."""
+        """The texts, and whether all others were excluded; without a layer to order tokens by, as they are numbered."""
         gradient, device = seen.gradient, seen.gradient.state.device
         count = gradient.num_examples or 1
-        prefixes: list[Prefix] = []
+        prefixes, proved = list[Prefix](), True
         if growing := layers.of(Sight.PREFIX)[:_CONFIRMED]:
-            growth = Growth(layers.reader, growing, ratios <= CLEARLY, space, self.width, margins)
-            growth.run(progress, 0.8)
+            certain = seen.errors is None and _clear(growing)
+            growth = self._grown(layers.reader, growing, ratios, space, count if certain else 0, progress)
             facts |= {
                 "layers that see prefixes": ", ".join(layer.name for layer in growing),
                 "prefixes tried": growth.margins.tried,
                 "texts proposed": len(growth.ended),
+                "taken up to, of what the floor explains": growth.slack,
             }
-            certain = seen.errors is None and _clear(growing)
-            prefixes = growth.ended if certain or _cover(growth.ended, ratios) else []
+            margins.follow(growth.margins)
+            prefixes = growth.ended if certain or _cover(growth.ended, ratios) >= _COVERED else []
         elif whole := layers.of(Sight.WHOLE)[:_CONFIRMED]:
             margins.note(ratios[torch.isfinite(ratios)])
-            prefixes = assemble(layers.reader, whole, ratios <= 1, count, facts)
+            both = layers.of(Sight.TOKEN)[0], whole[0]
+            prefixes, proved = assemble(layers.reader, both, ratios <= 1, count, gradient.update.params, facts)
         if not prefixes:
             facts["order"] = "not found: the layers that see more than one token span everything, or nothing"
             return _bag(ratios <= 1, space, count).to(device), False
         chosen = choose_texts(gradient, space, prefixes, count)
         facts["texts left"] = len(chosen)
         if gradient.learner.targets is not Targets.TOKENS:
-            return as_texts(chosen, space).to(device), True
+            return as_texts(chosen, space).to(device), proved
         texts, residual = LastTokens(seen.whole, space, tuple(chosen)).find(tolerance_of(seen.whole))
         facts["residual with last tokens"] = residual
-        return texts, True
+        return texts, proved
+
+    def _grown(
+        self,
+        reader: MapReader,
+        layers: Sequence[TextLayer],
+        ratios: Tensor,
+        space: TokenSpace,
+        count: int,
+        progress: Progress,
+    ) -> Growth:
+        """Prefixes as strictly as they make ``count`` texts of all tokens that were found; of the strictest, those that
+        have most of them. Without a count there is no other try."""
+        best, most = None, -1.0
+        for slack in _SLACKS:
+            width = self.width if best is None else min(self.width, _LOOSE * count)
+            growth = Growth(reader, layers, ratios <= CLEARLY, space, width, slack)
+            growth.run(progress, 0.8)
+            covered = _cover(growth.ended, ratios)
+            if best is None or covered > most:
+                best, most = growth, covered
+            if not count or (covered == 1 and len(growth.ended) >= count):
+                break
+        assert best is not None
+        return best
 
     def _labels(self, observation: UpdateObservation, texts: Tensor, generator: Generator) -> Tensor | None:
         if observation.learner.targets is Targets.TOKENS:
@@ -147,10 +179,10 @@ def _clear(layers: Sequence[TextLayer]) -> bool:
     return any(layer.span is not None and layer.span.is_clear for layer in layers)
 
 
-def _cover(texts: Sequence[Prefix], ratios: Tensor) -> bool:
-    """Whether texts are made of nearly all tokens that were found; where spans are in doubt, others are made up."""
+def _cover(texts: Sequence[Prefix], ratios: Tensor) -> float:
+    """The share of the tokens that were found which texts are made of."""
     found = set((ratios <= 1).any(dim=1).nonzero().flatten().tolist())
-    return len(found & {token for text in texts for token in text}) >= _COVERED * len(found)
+    return len(found & {token for text in texts for token in text}) / len(found)
 
 
 def _bag(found: Tensor, space: TokenSpace, count: int) -> Tensor:

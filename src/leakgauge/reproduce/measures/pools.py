@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining, load_demasker
-from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.encodings.crops import Cropping
 from leakgauge.encodings.keys import SeededKeys
 from leakgauge.encodings.schemes import Scheme, encrypt
 from leakgauge.errors import InvalidCase

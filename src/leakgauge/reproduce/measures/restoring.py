@@ -16,7 +16,7 @@ from leakgauge.attacks.encodings.algebra.whitening import Whitened
 from leakgauge.attacks.encodings.clustering.assignment import PRESENT
 from leakgauge.attacks.encodings.clustering.attack import Clustering
 from leakgauge.attacks.encodings.clustering.published import PublishedRecipe
-from leakgauge.attacks.encodings.search.crops import Cropping
+from leakgauge.encodings.crops import Cropping
 from leakgauge.encodings.schemes import InsideDataset, Scheme
 from leakgauge.errors import InvalidCase
 from leakgauge.metrics.alignment import align
@@ -59,8 +59,6 @@ class Trial:
     def __post_init__(self) -> None:
         if self.deployment not in DEPLOYMENTS:
             raise InvalidCase(f"There is no deployment {self.deployment!r}; choose from {', '.join(DEPLOYMENTS)}.")
-        if self.knows == "mixing" and not isinstance(self.attack, Clustering):
-            raise InvalidCase(f"{self.attack} cannot be told the mixing; attack by Clustering.")
 
     def publish(self, pools: Pools, seed: int) -> Publication:
         deployment = DEPLOYMENTS[self.deployment]
@@ -68,8 +66,9 @@ class Trial:
 
     def unmix(self, publication: Publication, seed: int) -> Reconstruction:
         observation, generator = _told(publication, self.knows), seeded(seed, "clustering")
-        if self.knows == "mixing" and isinstance(self.attack, Clustering):
-            direct, start = replace(self.attack, rounds=0), _truth(publication).to(observation.encoded.images)
+        if self.knows == "mixing":
+            direct = replace(self.attack, rounds=0) if isinstance(self.attack, Clustering) else self.attack
+            start = _truth(publication).to(observation.encoded.images)
             return direct.from_assignment(observation, start, publication.private.labels, generator=generator)
         return self.attack(observation, generator=generator)
 

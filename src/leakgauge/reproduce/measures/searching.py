@@ -21,11 +21,12 @@ from leakgauge.attacks.encodings.algebra.whitening import (
     Whitened,
 )
 from leakgauge.attacks.encodings.demasking import Demasker, DemaskerTraining
-from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
+from leakgauge.attacks.encodings.search.crops import AlignedSearch
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
 from leakgauge.attacks.encodings.search.public_search import PublicImageAttack, PublicPursuit, PublicSearch
 from leakgauge.attacks.encodings.search.similarity import LearnedSimilarity, SimilarityTraining, StructuralSearch
 from leakgauge.attacks.encodings.search.statistics import Correlation, FourthMoment, MatchedFilter, whitened_squares
+from leakgauge.encodings.crops import Cropping
 from leakgauge.encodings.schemes import Scheme
 from leakgauge.metrics.public_found import hit_members
 from leakgauge.progress import Progress, Tick, silent

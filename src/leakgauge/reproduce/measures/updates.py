@@ -23,7 +23,9 @@ from leakgauge.config import build_threat_model
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, NoDefence
 from leakgauge.errors import InvalidCase
-from leakgauge.files import finite
+from leakgauge.files import finite, read_tensors
+from leakgauge.fingerprint import digest
+from leakgauge.metrics.lpips import find_weights
 from leakgauge.models import ModelFactory
 from leakgauge.progress import Progress, Tick
 from leakgauge.protocol.learner import Mode, learner_and_state
@@ -33,10 +35,21 @@ from leakgauge.randomness import seeded
 from leakgauge.report.images import MOST
 from leakgauge.reproduce.draws import Chosen, Draw, InOrder
 from leakgauge.reproduce.generators import WithGenerator
-from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Scale, Table
+from leakgauge.reproduce.scales import Scale
+from leakgauge.reproduce.table import Bench, Found, Measure, Measured, Table
 from leakgauge.space import InputSpace
 from leakgauge.threads import suitable_threads
-from leakgauge.training import Trained, Training, TrainingPlan, Victim, kept_victim, prepare_training, run_training
+from leakgauge.training import (
+    Pretrained,
+    Trained,
+    Training,
+    TrainingPlan,
+    Victim,
+    kept_victim,
+    loaded_victim,
+    prepare_training,
+    run_training,
+)
 from leakgauge.training.models import require_training_images
 from leakgauge.types import Batch, Outcome
 
@@ -66,7 +79,7 @@ class Setting(Measure):
     batch_size: int = 1
     local_update: LocalUpdate = FedSGD()
     mode: Mode = "eval"
-    training: Training | None = None
+    training: Training | Pretrained | None = None
     draw: Draw = InOrder()
     models: int = 1
     classes: int | None = None
@@ -99,8 +112,16 @@ class Setting(Measure):
     def check(self, bench: Bench) -> None:
         self._draw(bench)
         build_metrics(bench.table.metrics, bench.options.weights)
-        if self.training is not None:
+        if isinstance(self.training, Pretrained):
+            self.training.path(find_weights(bench.options.weights))
+        elif self.training is not None:
             require_training_images(bench.data, "A trained model needs")
+
+    def read(self, bench: Bench) -> tuple[str, ...]:
+        if not isinstance(self.training, Pretrained):
+            return ()
+        tensors, _ = read_tensors(self.training.path(find_weights(bench.options.weights)))
+        return (digest(tensors, tensors.values(), ()),)
 
     def pieces(self) -> list[str]:
         return [repr(self.attack)] * (self.updates + min(self.nulls, self.updates))
@@ -122,15 +143,7 @@ class Setting(Measure):
         records: list[Record] = []
         for index in range(self.models):
             progress = _lazily(bench, f"training the model of {name}", len(records))
-            one = kept_victim(
-                self.model,
-                bench.data,
-                self.training,
-                folder / "models",
-                seed=bench.seed + index,
-                classes=self.classes,
-                progress=progress,
-            )
+            one = self._victim(bench, index, progress)
             cases = ready._cases(bench, name, one, truths[index :: self.models], decoys[index :: self.models])
             parameters = cases[0].source.num_parameters
             with suitable_threads(parameters):
@@ -148,6 +161,22 @@ class Setting(Measure):
             parameters=parameters,
             accuracy=one.accuracy,
             utility=self._cost(bench, name),
+        )
+
+    def _victim(self, bench: Bench, index: int, progress: Progress) -> Victim:
+        """The model of that number: as it is made, trained, or read."""
+        seed = bench.seed + index
+        if isinstance(self.training, Pretrained):
+            path = self.training.path(find_weights(bench.options.weights))
+            return loaded_victim(self.model, bench.data, path, seed=seed, classes=self.classes)
+        return kept_victim(
+            self.model,
+            bench.data,
+            self.training,
+            bench.options.out / "models",
+            seed=seed,
+            classes=self.classes,
+            progress=progress,
         )
 
     def _found(
@@ -192,14 +221,16 @@ class Setting(Measure):
         """The images of each update, then those of each null; none is one that the attacker holds."""
         test = bench.data.test
         labels = test.labels[: len(test) - _auxiliary(bench.table, bench.data)]
-        return self.draw(
-            labels,
-            updates=self.updates + min(self.nulls, self.updates),
-            batch_size=self.batch_size,
-            minibatch=self.minibatch,
-            classes=self.classes or int(labels.max()) + 1,
-            generator=seeded(bench.seed, "victims"),
-        )
+        classes, nulls = self.classes or int(labels.max()) + 1, min(self.nulls, self.updates)
+
+        def drawn(draw: Draw, updates: int, stage: str) -> list[Chosen]:
+            generator = seeded(bench.seed, stage)
+            sizes = {"batch_size": self.batch_size, "minibatch": self.minibatch, "classes": classes}
+            return draw(labels, updates=updates, generator=generator, **sizes)
+
+        if (of_nulls := self.draw.of_nulls(classes)) == self.draw:
+            return drawn(self.draw, self.updates + nulls, "victims")
+        return drawn(self.draw, self.updates, "victims") + drawn(of_nulls, nulls, "nulls")
 
     def _cases(
         self, bench: Bench, name: str, one: Victim, truths: Sequence[Chosen], decoys: Sequence[Chosen]
@@ -252,9 +283,11 @@ def budget_of(attack: Any) -> Any:
     return None
 
 
-def limit(attack: A, scale: Scale, *, cpu: Budget, full: Budget | None = None) -> A:
-    """The attack with the work that a scale allows it: two steps, so much on a CPU, and its own where none is given."""
-    budget = {"smoke": Budget(steps=2), "cpu": cpu, "full": full or budget_of(attack)}[scale]
+def limit(attack: A, scale: Scale, *, cpu: Budget, long: Budget | None = None, full: Budget | None = None) -> A:
+    """The attack with the work that a scale allows it: two steps, so much on a CPU, for ``long`` as much unless it is
+    given more, and its own for ``full`` where none is given."""
+    budgets = {"smoke": Budget(steps=2), "cpu": cpu, "long": long or cpu, "full": full or budget_of(attack)}
+    budget = budgets[scale]
     changed: A = with_budget(attack, budget)
     return changed
 

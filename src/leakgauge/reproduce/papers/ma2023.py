@@ -26,12 +26,19 @@ from leakgauge.data import Cifar100, Dataset
 from leakgauge.models import VGG, LeNet5, ModelFactory, ResNet, fcn3
 from leakgauge.reproduce.draws import AtRandom, Draw, Skewed
 from leakgauge.reproduce.measures.updates import Setting
-from leakgauge.reproduce.table import Published, Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Published, Row, Table
 from leakgauge.training import Training
 
 _METRICS = ("label_counts", "label_existence", "label_recall")
 _DROPOUT = 0.5
 _PLAIN, _WITH = "without BatchNorm/dropout", "with BatchNorm/dropout"
+_OWN = " (not in the paper)"
+_ALONE: Mapping[str, LeNet5] = {
+    "with BatchNorm alone": LeNet5(batch_norm=True),
+    "with dropout alone": LeNet5(dropout=_DROPOUT),
+}
+"""Which of the two it is that costs a rule its counts."""
 
 
 @dataclass(frozen=True)
@@ -105,11 +112,11 @@ def _labels_only(
     model: ModelFactory, batch_size: int, draw: Draw, scale: Scale, *, attack: Attack | None = None, **more: Any
 ) -> Setting:
     """A row of label restoration: the client in training, untrained models of as many seeds as there are updates."""
-    updates = {"smoke": 1, "cpu": 20, "full": 50}[scale]
+    updates = at_scale({"smoke": 1, "cpu": 20, "full": 50}, scale)
     values: dict[str, Any] = {
         "attack": attack or ILRG(one_by_one=True),
         "updates": updates,
-        "nulls": {"smoke": 1, "cpu": 3, "full": 10}[scale],
+        "nulls": at_scale({"smoke": 1, "cpu": 3, "full": 10}, scale),
         "models": updates,
         "mode": "train",
         "head_only": True,
@@ -121,7 +128,7 @@ def _labels_only(
 def _table3(model: str, batch_size: int, with_parts: bool, scale: Scale) -> Setting:
     factory: ModelFactory = _lenet(with_parts)
     if model == "VGG-16":
-        width = {"smoke": 4, "cpu": 64, "full": 64}[scale]
+        width = at_scale({"smoke": 4, "cpu": 64, "full": 64}, scale)
         factory = VGG(16, width, batch_norm=with_parts, dropout=_DROPOUT if with_parts else 0.0)
     return _labels_only(factory, batch_size, AtRandom(), scale)
 
@@ -133,7 +140,8 @@ def _table4(present: int, repeats: int, with_parts: bool, attack: Attack, scale:
 def _models(label: str, scale: Scale) -> Setting:
     smoke = scale == "smoke"
     name, *_ = label.split(",")
-    width = 4 if smoke else 64
+    # What is read is the last layer alone, but the images must get there.
+    width = at_scale({"smoke": 4, "cpu": 16, "full": 64}, scale)
     factories: Mapping[str, ModelFactory] = {
         "FCN-3": fcn3(),
         "LeNet-5": LeNet5(),
@@ -142,7 +150,7 @@ def _models(label: str, scale: Scale) -> Setting:
     }
     large = label.endswith("K=1024")
     many = "1000 classes" in label
-    fewer: dict[str, Any] = {"updates": 3, "models": 3, "nulls": 1} if large and scale == "cpu" else {}
+    fewer: dict[str, Any] = {"updates": 5, "models": 5, "nulls": 2} if large and scale in ("cpu", "long") else {}
     return _labels_only(
         factories[name],
         (16 if smoke else 1024) if large else 24,
@@ -170,8 +178,8 @@ _TRAINED: Mapping[Scale, Mapping[int, Training]] = {
 def _methods(attack: Attack, batch_size: int, training: int, scale: Scale) -> Setting:
     if training == 0:
         return _labels_only(LeNet5(), batch_size, AtRandom(), scale, attack=attack)
-    updates = {"smoke": 1, "cpu": 20, "full": 50}[scale]
-    model = VGG(11, {"smoke": 4, "cpu": 16, "full": 64}[scale], batch_norm=True, hidden=())
+    updates = at_scale({"smoke": 1, "cpu": 20, "full": 50}, scale)
+    model = VGG(11, at_scale({"smoke": 4, "cpu": 16, "full": 64}, scale), batch_norm=True, hidden=())
     return _labels_only(
         model,
         batch_size,
@@ -180,7 +188,7 @@ def _methods(attack: Attack, batch_size: int, training: int, scale: Scale) -> Se
         attack=attack,
         models=1,
         updates=updates,
-        training=_TRAINED[scale][training],
+        training=at_scale(_TRAINED, scale)[training],
     )
 
 
@@ -198,6 +206,8 @@ _NOTES = (
     "The client trains in train mode; of its update only the last layer's part is computed, the one that is read.",
 )
 
+_SILENT = "which the paper does not say, nor whether its client had them active: iLRG expects every unit of an image"
+
 TABLES: tuple[Table, ...] = (
     Table(
         name="ma2023/table3",
@@ -205,8 +215,16 @@ TABLES: tuple[Table, ...] = (
         rows=tuple(
             Row.printed(label, _both("Table 3", 1.0, 1.0), _METRICS[0], partial(_table3, *of))
             for label, of in TABLE3.items()
+        )
+        + tuple(
+            Row(f"LeNet-5, K=128, {parts}{_OWN}", None, partial(_labels_only, model, 128, AtRandom()))
+            for parts, model in _ALONE.items()
         ),
-        assumptions=(*_NOTES, "The paper's VGG-16 is on ImageNet; here on CIFAR-100, in its form for small images."),
+        assumptions=(
+            *_NOTES,
+            f"Dropout drops a half of the units, {_SILENT}.",
+            "The paper's VGG-16 is on ImageNet; here on CIFAR-100, in its form for small images.",
+        ),
         **_COMMON,
     ),
     Table(
@@ -222,9 +240,16 @@ TABLES: tuple[Table, ...] = (
             for suffix, attack in (("", ILRG(one_by_one=True)), (": ours", BestLabels()))
             for parts in (False, True)
             for (present, repeats), published in TABLE4.items()
+        )
+        + tuple(
+            Row(f"NoC=100, MRoC=1, {parts}{_OWN}", None, partial(_labels_only, model, 100, Skewed(100, 1)))
+            for parts, model in _ALONE.items()
         ),
         assumptions=(
             *_NOTES,
+            f"Dropout drops a half of the units, {_SILENT}.",
+            "Every batch with one image of each of the 100 classes has the same counts: there the null is an update of "
+            "labels at random.",
             "The paper does not say whether its LeNet-5 has BatchNorm or dropout here; both are run.",
         ),
         **_COMMON,

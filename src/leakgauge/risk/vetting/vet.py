@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import cause
+from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.learner import Learner, learner_and_state
 from leakgauge.protocol.losses import LossFunction
 from leakgauge.protocol.state_dicts import as_tensors, rename
@@ -51,6 +52,7 @@ def vet(
     reference: nn.Module | Mapping[str, Any] | None = None,
     batch: tuple[Tensor, Tensor] | Batch | None = None,
     loss: LossFunction = cross_entropy,
+    progress: Progress = silent,
 ) -> VettedModel:
     """What a client should know of a model before it trains on it: constructions that make updates give data away.
 
@@ -64,7 +66,7 @@ def vet(
     own = batch if batch is None or isinstance(batch, Batch) else Batch(*batch)
     before = reference.state_dict() if isinstance(reference, nn.Module) else reference
     assert inputs is not None
-    return vet_learner(learner, state, inputs, before, own)
+    return vet_learner(learner, state, inputs, before, own, progress)
 
 
 def vet_learner(
@@ -73,22 +75,25 @@ def vet_learner(
     space: InputSpace,
     reference: Mapping[str, Any] | None = None,
     batch: Batch | None = None,
+    progress: Progress = silent,
 ) -> VettedModel:
     """The same of a model that is split into what it computes and what it holds."""
-    return _all_checks(Vetted(state, learner, space, _renamed(reference, state), batch))
+    return _all_checks(Vetted(state, learner, space, _renamed(reference, state), batch), progress)
 
 
-def vet_weights(weights: Mapping[str, Any], reference: Mapping[str, Any] | None = None) -> VettedModel:
+def vet_weights(
+    weights: Mapping[str, Any], reference: Mapping[str, Any] | None = None, progress: Progress = silent
+) -> VettedModel:
     """What can be seen in weights alone, where their model is not known."""
     state = ModelState(as_tensors(weights), {})
-    return _all_checks(Vetted(state, reference=_renamed(reference, state)))
+    return _all_checks(Vetted(state, reference=_renamed(reference, state)), progress)
 
 
 def _renamed(reference: Mapping[str, Any] | None, state: ModelState) -> dict[str, Tensor]:
     return rename(as_tensors(reference or {}), {**state.params, **state.buffers})
 
 
-def _all_checks(model: Vetted) -> VettedModel:
+def _all_checks(model: Vetted, progress: Progress) -> VettedModel:
     found: list[Suspicion] = []
     unchecked = []
     if model.learner is None:
@@ -99,7 +104,7 @@ def _all_checks(model: Vetted) -> VettedModel:
         unchecked.append("Nothing was compared with the round before; give its weights as the reference.")
     if model.batch is None:
         unchecked.append("Losses and gradients were not looked at; give some data of your own.")
-    for check in CHECKS:
+    for number, check in enumerate(CHECKS, start=1):
         try:
             with torch.no_grad() if check is not silent_examples else torch.enable_grad():
                 found += check(model)
@@ -107,4 +112,5 @@ def _all_checks(model: Vetted) -> VettedModel:
             unchecked.append(
                 f"{check.__name__.replace('_', ' ')} could not be looked for ({cause(error).rstrip('.')})."
             )
+        progress(Tick(number, number / len(CHECKS)))
     return VettedModel(tuple(found), tuple(unchecked))

@@ -20,7 +20,7 @@ from leakgauge.attacks.encodings.algebra.whitening import (
     Whitened,
     centred,
 )
-from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
+from leakgauge.attacks.encodings.search.crops import AlignedSearch
 from leakgauge.attacks.encodings.search.public_search import PublicPursuit, PublicSearch, Pursuit, pursue, remainder
 from leakgauge.attacks.encodings.search.statistics import (
     Correlation,
@@ -34,6 +34,7 @@ from leakgauge.attacks.encodings.search.statistics import (
 )
 from leakgauge.attacks.encodings.simulation import mixtures
 from leakgauge.encodings import CrossDataset
+from leakgauge.encodings.crops import Cropping
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.metrics.intervals import beyond_chance
 from leakgauge.randomness import seeded

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from encodings_support import published
-from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.attacks.encodings.search.removal import AlignedRemoval, PublicRemoval
 from leakgauge.data import Photos
 from leakgauge.encodings import CrossDataset, Mixup, Scheme
+from leakgauge.encodings.crops import Cropping
 from leakgauge.metrics.public_found import hit_members
 from leakgauge.randomness import seeded
 

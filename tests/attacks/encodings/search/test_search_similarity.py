@@ -13,9 +13,9 @@ from skimage.metrics import structural_similarity
 from encodings_support import fields, found, instahide, mixup, published
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import AsPublished
-from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.attacks.encodings.search.public_search import PublicSearch
 from leakgauge.attacks.encodings.search.similarity import SimilarityTraining, StructuralSearch
+from leakgauge.encodings.crops import Cropping
 from leakgauge.errors import InvalidCase, MissingKnowledge
 from leakgauge.metrics.alignment import Comparison
 from leakgauge.metrics.intervals import beyond_chance

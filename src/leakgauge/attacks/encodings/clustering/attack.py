@@ -83,9 +83,7 @@ class Clustering(EncodingAttack):
         chosen = sizes[:, torch.randperm(sizes.shape[1], generator=generator)[:wanted]].contiguous()
         solve = self._amid_public if observation.private_per_encoding < observation.k else self._inside
         pictures, coefficients, trace = solve(_Task(observation, start, sizes, chosen, simplices, progress))
-        mean = None if observation.auxiliary is None else centred(observation.auxiliary).mean(dim=0)
-        shape = observation.encoded.images.shape[1:]
-        images = uncentred(synchronise(pictures.unflatten(1, shape), mean)).clamp(0, 1).to(observation.encoded.images)
+        images = with_signs(observation, pictures)
         return Reconstruction(
             inputs=images,
             labels=classes,
@@ -141,6 +139,13 @@ class Clustering(EncodingAttack):
 def magnitudes(observation: EncodingObservation) -> Tensor:
     """|E| of pixels in [-1, 1], t x d: what the mask leaves."""
     return centred(observation.encoded.images.to(_precision(observation))).abs().flatten(1)
+
+
+def with_signs(observation: EncodingObservation, pictures: Tensor) -> Tensor:
+    """Images n c h w in [0, 1] of pictures n x d whose signs are open, one for each pixel of all of them."""
+    mean = None if observation.auxiliary is None else centred(observation.auxiliary).mean(dim=0)
+    found = synchronise(pictures.unflatten(1, observation.encoded.images.shape[1:]), mean)
+    return uncentred(found).clamp(0, 1).to(observation.encoded.images)
 
 
 def decode(observation: EncodingObservation, images: Tensor, coefficients: Tensor) -> Decoding:

@@ -11,10 +11,11 @@ from torch import Generator, Tensor
 from leakgauge.attacks.encodings.algebra.lift import expected
 from leakgauge.attacks.encodings.algebra.whitening import AsPublished, Laplacian, Squares, centred, uncentred
 from leakgauge.attacks.encodings.base import EncodingAttack, public_of
-from leakgauge.attacks.encodings.search.crops import AlignedSearch, Cropping
+from leakgauge.attacks.encodings.search.crops import AlignedSearch
 from leakgauge.attacks.encodings.search.phase_retrieval import PhaseRetrieval
 from leakgauge.attacks.encodings.search.public_search import PublicPursuit, Pursuit, remainder
 from leakgauge.attacks.encodings.search.statistics import Correlation
+from leakgauge.encodings.crops import Cropping
 from leakgauge.errors import MissingKnowledge
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.encoding import EncodingObservation

@@ -13,10 +13,10 @@ from torch.nn.functional import adaptive_avg_pool2d, cross_entropy
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.algebra.whitening import Magnitudes, View, centred, unit
 from leakgauge.attacks.encodings.base import public_of
-from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.attacks.encodings.search.public_search import PublicImageAttack
 from leakgauge.attacks.encodings.search.statistics import Ranking, Score, Sides, without_own
 from leakgauge.attacks.encodings.simulation import mixtures, train_network
+from leakgauge.encodings.crops import Cropping
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Progress, Tick, silent
 from leakgauge.protocol.encoding import EncodingObservation

@@ -15,7 +15,8 @@ from leakgauge.reproduce.contest import Contest
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.measures.updates import Setting, limit
 from leakgauge.reproduce.papers.cinet.tables import AFFINE, PUBLISHED, balanced_pixels, refined_ci_net, usual_pixels
-from leakgauge.reproduce.table import Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Row, Table
 
 ATTACKS: Mapping[str, Callable[[], Attack]] = {
     "pixels, total variation 1e-3": usual_pixels,
@@ -37,13 +38,20 @@ def _lenet(activation: str, batch_norm: bool, scale: Scale) -> ModelFactory:
     # Without BatchNorm, sigmoids after torch's own initialisation wash the images out of the gradient.
     initial_range = 0.5 if activation == "sigmoid" and not batch_norm else None
     return LeNet(
-        activation, convolutions=4, initial_range=initial_range, width=_WIDTHS[scale][0], batch_norm=batch_norm
+        activation,
+        convolutions=4,
+        initial_range=initial_range,
+        width=at_scale(_WIDTHS, scale)[0],
+        batch_norm=batch_norm,
     )
 
 
 def _resnet(activation: str, batch_norm: bool, scale: Scale) -> ModelFactory:
     return ResNet(
-        18 if scale == "full" else 8, base_width=_WIDTHS[scale][1], activation=activation, batch_norm=batch_norm
+        18 if scale == "full" else 8,
+        base_width=at_scale(_WIDTHS, scale)[1],
+        activation=activation,
+        batch_norm=batch_norm,
     )
 
 
@@ -129,15 +137,13 @@ LONG: Mapping[int, float] = {32: 360.0, 64: 240.0}
 
 def _toward_the_paper(batch_size: int, attack: Callable[[], Attack], scale: Scale) -> Setting:
     return Setting(
-        model={
-            "smoke": ResNet(8, 2, activation="sigmoid"),
-            "cpu": ResNet(18, 16, activation="sigmoid"),
-            "full": ResNet(18, 64, activation="sigmoid"),
-        }[scale],
+        model=ResNet(
+            8 if scale == "smoke" else 18, at_scale({"smoke": 2, "cpu": 16, "full": 64}, scale), activation="sigmoid"
+        ),
         attack=limit(attack(), scale, cpu=Budget(seconds=LONG[batch_size], clock="cpu"), full=_FULL),
         updates=1,
         # The larger batch goes without at cpu scale: it would take as long again, and the smaller one has it.
-        nulls=0 if (scale, batch_size) == ("cpu", 64) else 1,
+        nulls=0 if scale in ("cpu", "long") and batch_size == 64 else 1,
         batch_size=2 if scale == "smoke" else batch_size,
         mode="train",
         draw=InOrder(0 if scale == "smoke" else 100),

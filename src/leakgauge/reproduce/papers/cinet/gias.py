@@ -16,7 +16,8 @@ from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.generators import WithGenerator
 from leakgauge.reproduce.measures.updates import Setting, limit
 from leakgauge.reproduce.papers.cinet.tables import AFFINE, victim
-from leakgauge.reproduce.table import Published, Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Published, Row, Table
 
 PUBLISHED: Mapping[str, Published] = {
     "psnr": Published(16.06, 0.38, "Table 4"),
@@ -46,8 +47,8 @@ def _setting(activation: str, batch_size: int, attack: Callable[[], SteppedAttac
         model=victim(activation, scale),
         attack=WithGenerator(
             limit(attack(), scale, cpu=Budget(seconds=SECONDS[batch_size], clock="cpu")),
-            width=4 if scale == "smoke" else 16 if scale == "cpu" else 64,
-            training=GeneratorTrainingPlan(STEPS[scale]),
+            width=4 if scale == "smoke" else 16 if scale in ("cpu", "long") else 64,
+            training=GeneratorTrainingPlan(at_scale(STEPS, scale)),
         ),
         updates=1 if scale == "smoke" else 2,
         batch_size=2 if scale == "smoke" else batch_size,

@@ -10,15 +10,16 @@ from statistics import fmean, stdev
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.encodings.demasking import DemaskerTraining
-from leakgauge.attacks.encodings.search.crops import Cropping
 from leakgauge.data import Cifar10
+from leakgauge.encodings.crops import Cropping
 from leakgauge.encodings.distributions import STATISTICS
 from leakgauge.encodings.schemes import CrossDataset, Mixup, Scheme
 from leakgauge.reproduce.measures.averaging import AveragingRecovery
 from leakgauge.reproduce.measures.distributions import DistributionTests
 from leakgauge.reproduce.measures.pools import RandomPools
 from leakgauge.reproduce.measures.searching import LEARNED, HitShare, SearchHits
-from leakgauge.reproduce.table import Measure, Published, Row, Scale, Table
+from leakgauge.reproduce.scales import Scale, at_scale
+from leakgauge.reproduce.table import Measure, Published, Row, Table
 
 OWN = " (not in the paper)"
 
@@ -117,7 +118,7 @@ def _attack_rows(
 
 
 def _average(scheme: Scheme, scale: Scale) -> Measure:
-    size = SIZES[scale]
+    size = at_scale(SIZES, scale)
     return AveragingRecovery(scheme, size.pools, size.private, size.copies, size.queries, size.seeds, size.demasker)
 
 
@@ -154,7 +155,7 @@ _FIGURE7 = Table(
 
 
 def _search(scheme: Scheme, crops: Cropping | None, scale: Scale) -> Measure:
-    size = SIZES[scale]
+    size = at_scale(SIZES, scale)
     depths = {"hit_rate": isqrt(size.public), "hit_rate_1": 1, "hit_rate_10": 10}
     return SearchHits(
         scheme,
@@ -219,7 +220,7 @@ def _of_table4(statistic: str) -> Row:
         Published(round(fmean(values), 3), round(stdev(values), 3), "Table 4, over its ten images")
         for values in TABLE4[statistic]
     )
-    return Row(statistic, against_all, lambda scale: _TESTS[scale], {"p_other": against_others}, of=statistic)
+    return Row(statistic, against_all, lambda scale: at_scale(_TESTS, scale), {"p_other": against_others}, of=statistic)
 
 
 _TABLE4 = Table(

@@ -1,0 +1,93 @@
+"""The table of reproduction: of each paper, how many of its published numbers were reached here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import readings
+from leakgauge.reproduce.standing import at_null, higher_is_leakier, standing
+from readings import Result
+from result_tables import anchor, table
+
+Judged = Literal["reached", "short", "not reached", "refuted", "not compared"]
+
+COLUMNS: Mapping[Judged, str] = {
+    "reached": "reached",
+    "short": "above the null, short of it",
+    "not reached": "not reached: at the null",
+    "refuted": "refuted",
+    "not compared": "not compared",
+}
+
+_ENOUGH = 5
+"""Updates, each of other images, that a refutation takes."""
+
+_OF_SAMPLE = ("updates", "nulls", "draw", "models")
+"""What of a recipe decides which images are taken, and not what is done to them."""
+
+RULE = f"""A published number is reached where ours is within its spread or beyond, or where both are no more than the
+null. It is refuted on at least {_ENOUGH} updates: where a search on the paper's own model settled, or all but the
+choice of images was the paper's, and it stayed short; or where the paper has an attack at the null that is above it
+here by more than the published spread. What has no null, or was not measured, is not compared. A row at the null with
+less work than the paper's says nothing about the paper. Of a table that was run at two scales the larger counts."""
+
+
+def judge(row: Result, metric: str) -> Judged | None:
+    """What became of the number that a paper prints for this row; None where it prints none."""
+    given = row["published"]
+    if given is None or given["mean"] is None:
+        return None
+    stands = standing(row, metric, metric)
+    several = row["ours"][metric]["updates"] >= _ENOUGH
+    if stands in ("short", "not reached"):
+        return "refuted" if several and _settled(row) else "short" if stands == "short" else "not reached"
+    if stands == "reached" and several and _said_to_fail(row, metric):
+        return "refuted"
+    return "not compared" if stands == "not compared" else "reached"
+
+
+def _said_to_fail(row: Result, metric: str) -> bool:
+    """Whether the paper has at the null what is above it here, by more than the spread that it gives."""
+    given, ours = row["published"], row["ours"][metric]
+    as_published = {**row, "ours": {metric: {**ours, "mean": given["mean"]}}}
+    beyond = (ours["mean"] - given["mean"]) * (1 if higher_is_leakier(metric) else -1)
+    return at_null(as_published, metric) and given["deviation"] is not None and beyond > given["deviation"]
+
+
+def _settled(row: Result) -> bool:
+    """Whether no update was left before the paper would have left it; what older files do not tell is not so."""
+    other = [one for one in row.get("differs", ["unknown"]) if not one.startswith(_OF_SAMPLE)]
+    ended = bool(row.get("updates")) and all(one["outcome"] in ("converged", "solved") for one in row["updates"])
+    return not other or (ended and all(one.startswith("attack") for one in other))
+
+
+def counted(result: Result) -> Counter[Judged]:
+    """How the published numbers of one table fared."""
+    metric = readings.metrics_of(result)[0]
+    return Counter(found for row in result["rows"] if (found := judge(row, metric)) is not None)
+
+
+def _lines(results: Mapping[str, Result], papers: Mapping[str, str]) -> Iterator[list[str]]:
+    for paper in papers:
+        own = {name: one for name, one in results.items() if name.startswith(f"{paper}-") and "experiment" in one}
+        counts = {name: counted(one) for name, one in own.items()}
+        total = sum(counts.values(), Counter[Judged]())
+        if total.total():
+            yield [f"**{papers[paper]}**", "", *_cells(total)]
+            for name, one in counts.items():
+                if one.total():
+                    link = f"[{own[name]['experiment']}](results/{paper}.md#{anchor(name)})"
+                    yield [link, own[name]["scale"], *_cells(one)]
+
+
+def _cells(counts: Counter[Judged]) -> list[str]:
+    return [str(counts.total()), *(str(counts[column]) for column in COLUMNS)]
+
+
+def section(results: Mapping[str, Result], papers: Mapping[str, str]) -> str:
+    """The part of the page of answers that says what was reproduced; ``papers`` are their titles."""
+    found = readings.newest(results)
+    body = table(["table", "scale", "published numbers", *COLUMNS.values()], _lines(found, papers))
+    return f'<a id="reproduced"></a>\n## What was reproduced\n\n{RULE}\n\n{body}'

@@ -1,0 +1,225 @@
+"""The parts of text.py that ask which defence stops an attack on texts, and what it costs: on a corpus that is large
+enough for a perplexity to mean something."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+from leakgauge.attacks.base import Attack, SteppedAttack
+from leakgauge.attacks.matching.optimisers import Adam
+from leakgauge.attacks.recipes import lamp, lamp_l2, tag
+from leakgauge.attacks.text import LanguageMoves, TextMatching, TokenSpans
+from leakgauge.bounds import bound_of
+from leakgauge.config import build_client, build_defence
+from leakgauge.data import Dataset
+from leakgauge.models import GPT
+from leakgauge.protocol import learner_and_state
+from leakgauge.protocol.losses import NextToken
+from leakgauge.randomness import seeded
+from leakgauge.training.defended import DefendedTraining
+from leakgauge.training.models import model_for
+from leakgauge.training.train import Training, train
+from leakgauge.types import Batch
+from text_cases import Cell, Row, adapted, attacked, batches, observed, private, public, public_file, rendered, scored
+from text_verses import verses
+
+SMALL = GPT(width=64)
+READ, PACE = Training(125, 32, 0.05), Training(63, 32, 0.05)
+"""Two passes over the public half, which made the model; and one over the private half, which a defence has a price
+in."""
+
+MATCHING = 100
+"""Steps of the attacks that match gradients."""
+
+CROWD = 99
+"""Other texts that a bound speaks of."""
+
+VICTIMS = SEEDS = 3
+
+DEFENCES = (
+    "none",
+    "gaussian_noise:std=0.001",
+    "gaussian_noise:std=0.01",
+    "pruning:keep=0.1",
+    "pruning:keep=0.01",
+    "dpsgd:noise_multiplier=0.1",
+    "dpsgd:noise_multiplier=1",
+)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A defence as a client meets it: the model that it is sent, what is done to its update, and its batch."""
+
+    name: str
+    change: Callable[[nn.Module], nn.Module] = deepcopy
+    words: str = "none"
+    size: int = 1
+    rate: float = PACE.learning_rate
+
+
+def _frozen(model: nn.Module) -> nn.Module:
+    model = deepcopy(model)
+    for name, tensor in model.named_parameters():
+        tensor.requires_grad_("tokens" not in name)
+    return model
+
+
+def _lora(rank: int, model: nn.Module) -> nn.Module:
+    return adapted(deepcopy(model), rank, False)
+
+
+SETUPS = (
+    *(Setup(words, words=words) for words in DEFENCES),
+    Setup("frozen embeddings", _frozen),
+    # Adapters are trained ten times as fast, as is usual with them.
+    *(Setup(f"LoRA, rank {rank}", partial(_lora, rank), rate=10 * PACE.learning_rate) for rank in (4, 16)),
+    Setup("batch of 8", size=8),
+)
+
+
+@cache
+def sent(corpus: Path) -> tuple[Dataset, nn.Module]:
+    """The corpus, and the model that clients are sent: one that has read the public half twice."""
+    data = verses(corpus)
+    model = model_for(data, SMALL, seed=0)
+    train(model, public(data), READ, NextToken(), generator=seeded(0, "train"))
+    return data, model.eval()
+
+
+def at_rate(attack: TextMatching, rate: float) -> TextMatching:
+    return replace(attack, attack=replace(attack.attack, optimiser=Adam(learning_rate=rate)))
+
+
+def tuning(data: Dataset, corpus: Path) -> Iterator[Cell]:
+    """TAG's and LAMP's rates, and the weight of LAMP's prior, on public texts; the prior is of the others of them."""
+    del data
+    tried: dict[str, Callable[[str], Attack]] = {
+        f"tag, rate {rate:g}": partial(lambda rate, _: at_rate(tag(steps=MATCHING), rate), rate)
+        for rate in (0.2, 0.5, 1.0)
+    }
+    for kind, make in (("lamp", lamp), ("lamp_l2", lamp_l2)):
+        for rate in (0.2, 0.5):
+            tried[f"{kind}, rate {rate:g}, prior 0.01"] = partial(_lamp_at, make, rate, 0.01)
+        for weight in (0.0, 0.1):
+            tried[f"{kind}, rate 0.5, prior {weight:g}"] = partial(_lamp_at, make, 0.5, weight)
+    for case, attack in tried.items():
+        for number in range(VICTIMS):
+            yield Cell(case, number, partial(_tuned, corpus, attack, number))
+
+
+def _lamp_at(make: Callable[..., LanguageMoves], rate: float, weight: float, known: str) -> LanguageMoves:
+    moves = make(public=known, weight=weight, steps=MATCHING)
+    return replace(moves, attack=at_rate(moves.attack, rate))
+
+
+def _tuned(corpus: Path, attack: Callable[[str], Attack], number: int) -> Row:
+    data, model = sent(corpus)
+    texts = public(data)
+    victim = tuple(texts[torch.tensor([at])] for at in (number, VICTIMS + number))
+    heard = rendered(texts[torch.arange(2 * VICTIMS, len(texts))], data.space)
+    with TemporaryDirectory() as folder:
+        known = str(public_file(Path(folder), heard))
+        return attacked(model, victim, data.space, heard, attack=attack(known))[0]  # type: ignore[arg-type]
+
+
+ATTACKS: dict[str, Callable[[str], Attack]] = {
+    "token_spans": lambda _: TokenSpans(),
+    "tag": lambda _: tag(steps=MATCHING),
+    "lamp": lambda known: lamp(public=known, steps=MATCHING),
+}
+
+
+def defences(data: Dataset, corpus: Path) -> Iterator[Cell]:
+    """Each against the exact attack and those that match gradients, LAMP with a prior of the public half."""
+    del data
+    for kind in ATTACKS:
+        for setup in SETUPS:
+            for number in range(VICTIMS):
+                yield Cell(f"{setup.name}: {kind}", number, partial(_defended, corpus, setup, kind, number))
+
+
+def _defended(corpus: Path, setup: Setup, kind: str, number: int) -> Row:
+    bound = bound_of(build_defence(setup.words)(build_client("fedsgd")), crowd=CROWD, guesses=setup.size)
+    alike = tuple(one for one in SETUPS if (one.change, one.size) == (setup.change, setup.size))
+    row = _at_once(corpus, alike, kind)[setup.name, number]
+    return {"defence": setup.name, "attack": kind, "bound": bound.at_most, **row}
+
+
+@cache
+def _at_once(corpus: Path, setups: tuple[Setup, ...], kind: str) -> dict[tuple[str, int], Row]:
+    """The rows of all victims of defences that are sent the same model: one search serves them all."""
+    data, model = sent(corpus)
+    mine, heard = setups[0].change(model), rendered(public(data), data.space)
+    victims = list(batches(data, setups[0].size, VICTIMS))
+    asked = [(setup, number) for setup in setups for number in range(VICTIMS)]
+    seen = [observed(mine, victims[number][0], data.space, defence=setup.words, seed=number) for setup, number in asked]
+    with TemporaryDirectory() as folder:
+        attack = ATTACKS[kind](str(public_file(Path(folder), heard)))
+        started = time.process_time()
+        if isinstance(attack, SteppedAttack):
+            found = attack.search(seen, generator=seeded(0, "attack")).run()
+        else:
+            found = [attack(one, generator=seeded(0, "attack")) for one in seen]
+        spent = (time.process_time() - started) / len(asked)
+    return {
+        (setup.name, number): {**scored(one, back, victims[number], heard), "cpu_seconds": spent}
+        for (setup, number), one, back in zip(asked, seen, found, strict=True)
+    }
+
+
+def trainings(data: Dataset, corpus: Path) -> Iterator[Cell]:
+    """What each defence costs: perplexity of other sentences after a training on the private half, every update
+    through the defence."""
+    del data
+    yield Cell("before", 0, partial(_before, corpus))
+    for setup in SETUPS:
+        for seed in range(SEEDS):
+            if setup.size == 1:
+                yield Cell(setup.name, seed, partial(_trained, corpus, setup, seed))
+
+
+def _before(corpus: Path) -> Row:
+    data, model = sent(corpus)
+    learner, state = learner_and_state(model, NextToken())
+    counts = torch.bincount(public(data).inputs.flatten(), minlength=len(data.space.vocabulary)).double() + 1
+    counts[data.space.pad] = 0
+    likely = (counts / counts.sum()).log()
+    said = data.test.inputs[:, 1:]
+    alone = float(-likely[said[said != data.space.pad]].mean())
+    cost = {"perplexity": perplexity(learner, state, data.test), "by_frequency": math.exp(alone)}
+    return {"defence": "before", **cost, "training_steps": 0, "cpu_seconds": 0.0}
+
+
+def _trained(corpus: Path, setup: Setup, seed: int) -> Row:
+    data, model = sent(corpus)
+    learner, state = learner_and_state(setup.change(model), NextToken(), mode="train")
+    pace = replace(PACE, learning_rate=setup.rate)
+    started = time.process_time()
+    training = DefendedTraining(learner, state, private(data), build_defence(setup.words), pace, seed=seed)
+    while training.done < pace.steps and not training.diverged:
+        training.step()
+    cost = perplexity(learner, training.state, data.test)
+    spent = time.process_time() - started
+    return {"defence": setup.name, "perplexity": cost, "training_steps": training.done, "cpu_seconds": spent}
+
+
+def perplexity(learner: Any, state: Any, held: Batch) -> float | None:
+    """Of sentences; None where it is not finite."""
+    with torch.no_grad():
+        parts = [
+            learner.objective(state.params, state.buffers, held[rows]) for rows in torch.arange(len(held)).split(250)
+        ]
+    mean = float(torch.stack(parts).mean())
+    return math.exp(mean) if math.isfinite(mean) and mean < 50 else None

@@ -1,0 +1,92 @@
+"""How a row stands to what was published and to its null, and what its recipe has other than the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal
+
+from leakgauge.catalogue import METRICS
+
+Standing = Literal["reached", "at its null, as published", "short", "not reached", "above its null", "not compared"]
+"""reached: within the published spread or above. short: above its null, below the published spread. not reached: at its
+null, where the paper is above it or gives no number. above its null: no number was published. not compared: what has no
+null, or was not measured."""
+
+_NO_DIRECTION = frozenset({"p_all", "p_other", "p_together"})
+"""What is neither better nor worse for being larger: a p-value under its null is anything."""
+
+
+def higher_is_leakier(metric: str) -> bool:
+    """What the metric says of itself; what tables measure beside metrics tells more the larger it is."""
+    return METRICS[metric].higher_is_leakier if metric in METRICS else True
+
+
+def at_null(row: Mapping[str, Any], metric: str) -> bool:
+    """Whether a row tells no more than an unrelated update: within two standard errors of the difference to its null.
+
+    The row is as a result file has it. Where one of the two was measured once it has no error and the other's counts
+    alone; where both were, any difference in the direction of leakage counts.
+    """
+    ours, null = row["ours"].get(metric), row["null"].get(metric)
+    if not _compared(metric, ours, null):
+        return False
+    return _ahead(ours["mean"], null["mean"], metric) <= 2 * _error(ours, null)
+
+
+def standing(row: Mapping[str, Any], metric: str, first: str) -> Standing:
+    """Where a row of a result file stands in one metric; ``first`` is the table's own."""
+    ours, null = row["ours"].get(metric), row["null"].get(metric)
+    if not _compared(metric, ours, null):
+        return "not compared"
+    given = row["published"] if metric == first else row["also_published"].get(metric)
+    told = None if given is None else given["mean"]
+    if at_null(row, metric):
+        failed = told is not None and _ahead(told, null["mean"], metric) <= 2 * _error(ours, null)
+        return "at its null, as published" if failed else "not reached"
+    if told is None:
+        return "above its null"
+    return "reached" if _ahead(ours["mean"], told, metric) >= -_tolerance(given, ours) else "short"
+
+
+def differences(here: Any, paper: Any, path: str = "") -> Iterator[str]:
+    """What one recipe has other than another, part by part: where, what, and for what.
+
+    >>> from leakgauge.models import ResNet
+    >>> list(differences(ResNet(20, base_width=16), ResNet(20, base_width=64)))
+    ['base_width 16 for 64']
+    """
+    if here == paper:
+        return
+    if is_dataclass(here) and type(here) is type(paper):
+        for one in fields(here):
+            yield from differences(
+                getattr(here, one.name), getattr(paper, one.name), f"{path}.{one.name}" if path else one.name
+            )
+    elif isinstance(here, tuple) and isinstance(paper, tuple) and len(here) == len(paper):
+        for number, (ours, theirs) in enumerate(zip(here, paper, strict=True)):
+            yield from differences(ours, theirs, f"{path}[{number}]")
+    else:
+        yield f"{path} {here!r} for {paper!r}".strip()
+
+
+def _compared(metric: str, ours: Mapping[str, Any] | None, null: Mapping[str, Any] | None) -> bool:
+    known = ours is not None and null is not None and ours["mean"] is not None and null["mean"] is not None
+    return known and metric not in _NO_DIRECTION
+
+
+def _ahead(one: float, other: float, metric: str) -> float:
+    return (one - other) * (1 if higher_is_leakier(metric) else -1)
+
+
+def _error(ours: Mapping[str, Any], null: Mapping[str, Any]) -> float:
+    """Standard error of the difference."""
+    first, second = (one["standard_error"] or 0.0 for one in (ours, null))
+    return float((first**2 + second**2) ** 0.5)
+
+
+def _tolerance(given: Mapping[str, Any], ours: Mapping[str, Any]) -> float:
+    """The published spread; where that is of a mean, or none is given, two standard errors of the difference."""
+    if given["deviation"] is not None and given["spread"] == "standard deviation":
+        return float(given["deviation"])
+    return 2 * float(((given["deviation"] or 0.0) ** 2 + (ours["standard_error"] or 0.0) ** 2) ** 0.5)

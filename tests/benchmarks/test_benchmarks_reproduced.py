@@ -1,0 +1,69 @@
+"""What of a paper counts as reached, short, at the null, or refuted."""
+
+from __future__ import annotations
+
+import pytest
+
+import readings
+import reproduced
+
+
+def a_row(ours, told, *, deviation=1.0, **more):
+    """A row of PSNR at a null of 10 dB, both with a standard error of half a dB."""
+    scored = {"mean": ours, "deviation": 1.0, "standard_error": 0.5, "updates": 5}
+    published = None if told is None else {"mean": told, "deviation": deviation, "spread": "standard deviation"}
+    null = {"psnr": {**scored, "mean": 10.0}}
+    return {"published": published, "also_published": {}, "ours": {"psnr": scored}, "null": null, **more}
+
+
+AS_IN_THE_PAPER = {"differs": ["updates 5 for 100", "draw.first 2000 for 0"], "updates": [{"outcome": "overdue"}]}
+SETTLED = {"differs": ["attack.budget.steps 9 for 99"], "updates": [{"outcome": "converged"}]}
+CUT_OFF = {"differs": ["attack.budget.steps 9 for 99"], "updates": [{"outcome": "steps_exhausted"}]}
+NARROW = {"differs": ["model.base_width 16 for 64"], "updates": [{"outcome": "converged"}]}
+
+
+@pytest.mark.parametrize(
+    ("row", "judged"),
+    [
+        (a_row(19.5, 20.0), "reached"),
+        (a_row(60.0, 20.0), "reached"),
+        (a_row(15.0, 20.0), "short"),
+        (a_row(10.2, 20.0), "not reached"),
+        (a_row(9.0, 7.0), "reached"),
+        (a_row(15.0, None), None),
+        (a_row(15.0, 20.0, **AS_IN_THE_PAPER), "refuted"),
+        (a_row(10.2, 20.0, **SETTLED), "refuted"),
+        (a_row(15.0, 20.0, **CUT_OFF), "short"),
+        (a_row(15.0, 20.0, **NARROW), "short"),
+        (a_row(15.0, 20.0, **{**SETTLED, "differs": ["work.steps 9 for 99"]}), "short"),
+        ({**a_row(15.0, 20.0, **SETTLED), "ours": {"psnr": {**a_row(15.0, 1)["ours"]["psnr"], "updates": 4}}}, "short"),
+        (a_row(16.0, 9.0), "refuted"),
+        (a_row(16.0, 9.0, deviation=8.0), "reached"),
+        (a_row(None, 20.0), "not compared"),
+    ],
+)
+def test_a_published_number_is_judged_by_the_rule_of_the_page(row, judged):
+    assert reproduced.judge(row, "psnr") == judged
+
+
+def test_the_larger_scale_supersedes_the_smaller_and_every_published_number_is_counted_once():
+    def result(scale, *rows):
+        return {"experiment": "paper/table1", "scale": scale, "rows": rows}
+
+    results = {
+        "paper-table1-cpu.json": result("cpu", a_row(10.0, 20.0), a_row(10.0, None)),
+        "paper-table1-long.json": result("long", a_row(20.0, 20.0), a_row(10.2, 20.0)),
+        "speed.json": {"rows": []},
+    }
+    assert readings.newest(results).keys() == {"paper-table1-long.json", "speed.json"}
+    text = reproduced.section(results, {"paper": "A paper", "other": "Another"})
+    assert "| **A paper** |  | 2 | 1 | 0 | 1 | 0 | 0 |" in text
+    assert "| [paper/table1](results/paper.md#paper-table1-long) | long | 2 | 1 | 0 | 1 | 0 | 0 |" in text
+    assert "Another" not in text
+
+
+def test_every_published_number_of_the_committed_files_is_in_one_column():
+    for result in readings.newest(readings.load()).values():
+        if "experiment" in result:
+            told = [row for row in result["rows"] if row["published"] and row["published"]["mean"] is not None]
+            assert reproduced.counted(result).total() == len(told)
