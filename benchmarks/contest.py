@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,20 @@ from torch import nn
 
 import architectures
 from leakgauge.attacks.budget import Budget, with_budget
+from leakgauge.attacks.recipes.best import Best
 from leakgauge.catalogue import ATTACKS
 from leakgauge.config import build, build_dataset
 from leakgauge.data import Dataset
-from leakgauge.errors import InvalidCase, LeakGaugeError
+from leakgauge.errors import LeakGaugeError
 from leakgauge.files import write_text
 from leakgauge.fingerprint import answering_code
+from leakgauge.models import Compact
+from leakgauge.models import build as build_model
 from leakgauge.randomness import seeded
 from leakgauge.training.models import victim_model
-from leakgauge.types import Batch
 from leakgauge.version import VERSION
 from quality import observe
+from quality_cases import victim_and_next
 from span import psnr_of
 
 SEED = 0
@@ -105,23 +109,19 @@ def module_of(cell: Cell, dataset: Dataset) -> nn.Module:
     return victim_model(cell.model, dataset, seed=SEED, steps=cell.train_steps).eval()
 
 
-def victims_of(bout: Bout, dataset: Dataset, first: int) -> tuple[Batch, Batch]:
-    """The images of a bout, and those of the next victim."""
-    size = CELLS[bout.cell].batch_size
-    if first < 0 or first + (bout.victim + 2) * size > len(dataset.test):
-        raise InvalidCase(
-            f"There are {len(dataset.test)} test images, too few for {bout.victim + 1} victims of {size} from {first} "
-            "on and a stranger; lower --first or --victims."
-        )
-    places = (range(first + at * size, first + (at + 1) * size) for at in (bout.victim, bout.victim + 1))
-    own, stranger = (dataset.test[torch.tensor(place)] for place in places)
-    return own, stranger
+@cache
+def warm_up() -> None:
+    """A first attack of one step, so that what is imported late counts for no contender."""
+    module = build_model(Compact(width=2), (3, 9, 9), 2, seed=SEED)
+    seen = observe(module.eval(), torch.zeros(1, 3, 9, 9), torch.zeros(1, dtype=torch.long))
+    Best(Budget(steps=1))(seen, generator=seeded(SEED))
 
 
 def fight(bout: Bout, module: nn.Module, dataset: Dataset, first: int) -> Row:
     """What came back, scored against the truth and against the next victim; the attack sees neither."""
-    truth, stranger = victims_of(bout, dataset, first)
+    truth, stranger = victim_and_next(dataset.test, first, bout.victim, CELLS[bout.cell].batch_size)
     seen = observe(module, truth.inputs, truth.labels)
+    warm_up()
     attack = with_budget(build(ATTACKS, bout.attack, kind="attack"), Budget(seconds=bout.seconds))
     started = time.process_time()
     found = attack(seen, generator=seeded(SEED, "contest", bout.cell, bout.victim))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from leakgauge.data import Cifar10, Photos
@@ -90,6 +91,19 @@ def plan(
     chosen = range(first, first + images)
     attacks = [task(method, image, False) for image in chosen for method in methods]
     return attacks + [task("best", image, True) for image in chosen[:nulls] if "best" in methods]
+
+
+def victim_and_next(images: Batch, first: int, number: int, size: int) -> tuple[Batch, Batch]:
+    """The images of a victim, counted from ``first`` on, and those of the next, which its null is scored against."""
+    last = first + (number + 2) * size - 1
+    if first < 0 or last >= len(images):
+        raise InvalidCase(
+            f"Victim {number} of {size} images from {first} on and the next reach to image {last}, but there are "
+            f"{len(images)}; lower --first or the number of victims."
+        )
+    places = (range(first + at * size, first + (at + 1) * size) for at in (number, number + 1))
+    own, following = (images[torch.tensor(place)] for place in places)
+    return own, following
 
 
 def unrelated(image: int, total: int) -> int:

@@ -67,11 +67,15 @@ class Told:
     means: str
     file: str
     plot: str
+    rows: Sequence[Result] = ()
+    """Of a reproduced table, which knows whether the code has changed since."""
 
 
 def file_of(results: Results, prefix: str) -> str:
     """The file of a table; the longest scale it was measured at."""
-    names = [name for name in results if name == f"{prefix}.json" or name.startswith(f"{prefix}-")]
+    if f"{prefix}.json" in results:
+        return f"{prefix}.json"
+    names = [name for name in results if name.startswith(f"{prefix}-")]
     if not names:
         raise NotMeasured
     return max(names, key=lambda name: ("-long" in name, name))
@@ -156,19 +160,13 @@ def batch_of_32(results: Results) -> Told:
     large = max(rows, key=lambda row: (_size(row), readings.OURS in row["label"]))
     small = min(rows, key=lambda row: (_size(row), readings.OURS not in row["label"]))
     one, other = of_table(large, "lpips_vgg"), of_table(small, "lpips_vgg")
-    result = results[file]
     found = (
         f"{one.verdict(higher_leaks=False)}: LPIPS, of which less is nearer, is {one.told()} for the row "
-        f"“{_aged(result, large)}”."
+        f"“{large['label']}”."
     )
-    means = f"For “{_aged(result, small)}” it is {other.told()}."
+    means = f"For “{small['label']}” it is {other.told()}."
     drawn = [(row["label"], of_table(row, "lpips_vgg")) for row in rows]
-    return Told(found, means, file, _bars(drawn, "LPIPS, lower leaks more"))
-
-
-def _aged(result: Result, row: Result) -> str:
-    """The label of a row, and whether the code has since changed."""
-    return row["label"] + (f", {readings.OLDER}" if readings.older_recipe(result, row) else "")
+    return Told(found, means, file, _bars(drawn, "LPIPS, lower leaks more"), rows)
 
 
 def _size(row: Result) -> int:
@@ -194,7 +192,7 @@ def local_steps(results: Results) -> Told:
         f"{above} of {len(found)} settings are above their null beyond the interval; the least is "
         f"{found[least].told('dB')} after {_words(least)}."
     )
-    return Told(told, means, file, _bars(found.items(), "PSNR in dB"))
+    return Told(told, means, file, _bars(found.items(), "PSNR in dB"), rows)
 
 
 def _words(label: str) -> str:
@@ -252,7 +250,7 @@ def instahide(results: Results) -> Told:
     means = (
         f"The most is {number(100 * shares[most].mean)} % ({most}) and the least {shares[least].told('%')} ({least})."
     )
-    return Told(found, means, file, _bars(shares.items(), "share of private images identified; (images, epochs)"))
+    return Told(found, means, file, _bars(shares.items(), "share of private images identified; (images, epochs)"), rows)
 
 
 def epsilon(results: Results) -> Told:
@@ -291,7 +289,7 @@ def labels(results: Results) -> Told:
     low = of_table(least, "label_recall")
     means = f"The least of {len(rows)} rules, {least['label'].partition(': ')[2]}, restores {low.told('%')}."
     drawn = [(row["label"].partition(": ")[2], of_table(row, "label_recall")) for row in rows]
-    return Told(found, means, file, _bars(drawn, "share of labels restored"))
+    return Told(found, means, file, _bars(drawn, "share of labels restored"), rows)
 
 
 def texts(results: Results) -> Told:
@@ -378,6 +376,7 @@ def page(results: Results, link: Callable[[str], str]) -> tuple[str, dict[str, s
             continue
         picture = f"question-{index}.svg"
         drawn[picture] = told.plot
-        rows = f"Rows: [{told.file}]({link(told.file)})"
+        old = sum(readings.older_recipe(results[told.file], row) for row in told.rows)
+        rows = f"Rows: [{told.file}]({link(told.file)})" + (f"; {old} of those shown {readings.OLDER}" if old else "")
         parts.append(f"{head}\n{told.found} {told.means}\n\n![{asked}](results/{picture})\n\n{rows}\n")
     return "\n".join(parts), drawn

@@ -36,6 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from contest import warm_up
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes.best import Best
 from leakgauge.catalogue import MODELS
@@ -52,7 +53,7 @@ from peers.registry import PEERS, attacks_of, projects
 from peers.table import rows_of, table
 from peers.worker import write_task
 from quality import SEED, observe
-from quality_cases import Victims, load_victims
+from quality_cases import load_victims, victim_and_next
 from span import psnr_of
 
 Row = dict[str, Any]
@@ -61,18 +62,6 @@ BENCHMARKS = Path(__file__).resolve().parent.parent
 VICTIMS = ("lenet", "convnet", "resnet20_4", "resnet:depth=18")
 SECONDS = {"lenet": 6.0, "convnet": 40.0, "resnet20_4": 60.0, "resnet:depth=18": 60.0}
 """For an attack on one image, unless told otherwise; on several, as many times that."""
-
-
-def places_of(victims: Victims, first: int, number: int, size: int) -> tuple[Batch, Batch]:
-    """The images of a victim, and those of the next."""
-    last = first + (number + 2) * size
-    if first < 0 or last > len(victims.batch):
-        raise InvalidCase(
-            f"Images up to {last - 1} were asked for, but there are {len(victims.batch)}; lower --first or --images."
-        )
-    places = (range(first + at * size, first + (at + 1) * size) for at in (number, number + 1))
-    own, stranger = (victims.batch[torch.tensor(place)] for place in places)
-    return own, stranger
 
 
 def seen_on(model: str, truth: Batch, classes: int) -> UpdateObservation:
@@ -118,6 +107,8 @@ def _environment() -> dict[str, str]:
 
 
 def by_best(seen: UpdateObservation, seconds: float, number: int) -> tuple[Tensor | None, Row]:
+    """What `best` brings back; like a peer it has made a step before, so that what is imported late is not counted."""
+    warm_up()
     started = time.process_time()
     found = Best(Budget(seconds=seconds))(seen, generator=seeded(SEED, "peers", number))
     facts = {"cpu_seconds": round(time.process_time() - started, 2), "steps": int(found.facts.get("steps", 0))}
@@ -142,7 +133,7 @@ def compare(options: argparse.Namespace) -> list[Row]:
         seconds = (options.seconds or SECONDS.get(model, 60.0)) * size
         if (number, model, size, name, seconds) in done:
             continue
-        truth, stranger = places_of(victims, options.first, number, size)
+        truth, stranger = victim_and_next(victims.batch, options.first, number, size)
         seen = seen_on(model, truth, victims.num_classes)
         if name == "best":
             images, facts = by_best(seen, seconds, number)

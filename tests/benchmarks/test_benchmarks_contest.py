@@ -62,4 +62,4 @@ def test_a_contest_is_fought_kept_and_told_and_too_many_victims_are_refused(tmp_
     assert [one["attack"] for one in kept["attacks"]] == ["best", "idlg"]
     assert str(tmp_path) not in json.dumps(kept)
     assert contest.main([*words, "--victims", "1", "--first", "100000"]) == 2
-    assert "lower --first or --victims" in capsys.readouterr().err
+    assert "lower --first or the number of victims" in capsys.readouterr().err

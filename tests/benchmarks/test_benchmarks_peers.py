@@ -54,7 +54,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_a_peer_is_told_the_update_and_not_the_images(tmp_path):
     victims = compare.load_victims(None)
-    truth, stranger = compare.places_of(victims, 100, 0, 2)
+    truth, stranger = compare.victim_and_next(victims.batch, 100, 0, 2)
     seen = compare.seen_on("lenet", truth, victims.num_classes)
     task = compare.task_of("lenet", seen, victims.num_classes, 1.0)
     worker.write_task(tmp_path / "task.npz", **task)

@@ -15,7 +15,7 @@ from leakgauge.attacks.matching.differentiation import Differentiation
 from leakgauge.attacks.matching.loss import RowsLoss, Unknowns
 from leakgauge.attacks.matching.objectives import Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, OptimiserState
-from leakgauge.attacks.matching.priors import Penalties, Prior
+from leakgauge.attacks.matching.priors import Penalties, Prior, unweighed
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.clocks import Seconds
 from leakgauge.errors import InvalidFile
@@ -69,6 +69,11 @@ class Phase:
 
     objective: Objective
     priors: tuple[Prior, ...]
+
+    def is_like(self, other: Phase) -> bool:
+        """Whether they differ in nothing but the weights of priors, so that curvature still holds."""
+        own, its = (tuple(map(unweighed, phase.priors)) for phase in (self, other))
+        return self.objective == other.objective and own == its
 
 
 class Search(Stepper):
@@ -125,7 +130,7 @@ class Search(Stepper):
         if phase != self.phase:
             self.lowest.fill_(float("inf"))
             if self.phase is not None:
-                self.state = self.optimiser.renew(self.state, anew=phase.objective != self.phase.objective)
+                self.state = self.optimiser.renew(self.state, anew=not phase.is_like(self.phase))
             self.phase = phase
         value, gradient = self.loss.with_gradient(self.state.candidate, phase.objective, phase.priors)
         self.trace.append(value)

@@ -1,7 +1,7 @@
 """What the attacker believes of images before seeing an update."""
 
 from leakgauge.attacks.matching.priors.balanced import Balanced, Penalties
-from leakgauge.attacks.matching.priors.base import Absent, Prior, SideBySide, Starting, bind_all
+from leakgauge.attacks.matching.priors.base import Absent, Prior, SideBySide, Starting, bind_all, unweighed
 from leakgauge.attacks.matching.priors.batch_norm import BatchNormStatistics
 from leakgauge.attacks.matching.priors.fading import Fading
 from leakgauge.attacks.matching.priors.images import (

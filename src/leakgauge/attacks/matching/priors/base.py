@@ -97,6 +97,13 @@ class SideBySide(Prior):
         return SideBySide(tuple(prior or Absent() for prior in current)) if any(current) else None
 
 
+def unweighed(prior: Prior) -> Prior:
+    """The prior without the weights of the moment."""
+    if isinstance(prior, WeighedPrior):
+        return unweighed(prior.prior)
+    return SideBySide(tuple(map(unweighed, prior.priors))) if isinstance(prior, SideBySide) else prior
+
+
 def side_by_side(priors: tuple[Prior, ...]) -> Prior:
     """One prior for rows that belong to these in turn, equally many to each."""
     return priors[0] if len(priors) == 1 else SideBySide(priors)
