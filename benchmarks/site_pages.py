@@ -94,7 +94,8 @@ def _assumed(part: CataloguePart, answers: Mapping[str, Any]) -> Iterator[str]:
     if not answers:
         yield (
             "Published encodings and their labels, and of them what its description says: "
-            "[InstaHide](../../instahide.md); what it recovers and what breaks it was measured: [results](../../results/instahide.md)."
+            "[InstaHide](../../instahide.md); what it recovers and what breaks it was measured: "
+            "[results](../../results/instahide.md)."
             if part.kind == "encoding_attacks"
             else "Not asked yet."
         )
