@@ -1,7 +1,8 @@
 """What the site has besides the files of docs/: a page for each attack and defence, made of the catalogue.
 
 mkdocs calls the functions `on_files` and `on_page_markdown` (see mkdocs.yml). Nothing on these pages was typed: words
-and options are those of the code (`leakgauge show`), numbers and pictures of docs/portraits.json (`portraits.py`).
+and options are those of the code (`leakgauge show`), numbers and pictures of docs/portraits.json (`portraits.py`), and
+what a part assumes of docs/applicability.json (`applicability.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from leakgauge.report.parts import CataloguePart, catalogue_parts
 from leakgauge.report.words import humanise
 
 ROOT = Path(__file__).resolve().parent.parent
-NUMBERS = ROOT / "docs" / "portraits.json"
+NUMBERS, ANSWERS = ROOT / "docs" / "portraits.json", ROOT / "docs" / "applicability.json"
 KINDS = {"attacks": "attack", "encoding_attacks": "attack on encodings", "defences": "defence"}
 BESIDE = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 """Files of the repository that pages link to."""
@@ -49,16 +50,18 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def pages() -> dict[str, str]:
     """Every made page, by its path below docs/."""
     portraits = json.loads(NUMBERS.read_text("utf-8")) if NUMBERS.is_file() else {"attacks": {}, "steps": 0}
+    asked = json.loads(ANSWERS.read_text("utf-8"))["settings"] if ANSWERS.is_file() else {}
     made: dict[str, str] = {}
     for kind in KINDS:
         parts = catalogue_parts(kind)
         made[f"catalogue/{kind}/index.md"] = _index(kind, parts)
         for part in parts:
-            made[f"catalogue/{kind}/{part.name}.md"] = page(part, portraits)
+            answers = {words: found[part.name] for words, found in asked.items() if part.name in found}
+            made[f"catalogue/{kind}/{part.name}.md"] = page(part, portraits, answers)
     return made
 
 
-def page(part: CataloguePart, portraits: Mapping[str, Any]) -> str:
+def page(part: CataloguePart, portraits: Mapping[str, Any], answers: Mapping[str, Any]) -> str:
     """One part: what it does, how to ask for it, its options, and what was seen of it."""
     text = [f"# {part.name}", f"*{KINDS[part.kind].capitalize()}.* {_escaped(part.words)}"]
     text += ["## Ask for it", *("    " + command for command in part.commands)]
@@ -67,17 +70,49 @@ def page(part: CataloguePart, portraits: Mapping[str, Any]) -> str:
         text += ["## Options", "\n".join(["| option | unless you say otherwise | |", "|---|---|---|", *rows])]
     if part.made_of:
         text += ["## Made of", f"```\n{part.made_of}\n```"]
+    text += _assumed(part, answers)
     if part.kind == "attacks":
         text += _of_attack(part.name, portraits)
     elif part.kind == "defences":
         text += _of_defence(part.name, portraits)
-    papers = sorted(set(re.findall(r"\[([A-Z][^\]\[]*?\d{4}[^\]\[]*)\]", part.words)))
-    if papers:
-        text += ["## Papers", "\n".join(f"- {_escaped(one)}" for one in papers), _ABOUT_PAPERS]
+    papers = sorted({*_CITED.findall(part.words), *(f"{who}, {when}" for who, when in _NAMED.findall(part.words))})
+    listed = "\n".join(f"- {_escaped(one)}" for one in papers) or "Its description cites none."
+    text += ["## Papers", listed, _ABOUT_PAPERS]
     return "\n\n".join(text) + "\n"
 
 
+_CITED = re.compile(r"\[([A-Z][^\]\[]*?\d{4}[^\]\[]*)\]")
+_NAMED = re.compile(r"([A-Z][\w'’-]+(?: et al\.| (?:and|&) [A-Z][\w'’-]+)?) \[(\d{4})")
+"""[Author, year], and an author in the sentence with the year behind."""
+
 _ABOUT_PAPERS = "What of each paper is here: [papers](../../papers.md); what was measured: [results](../../results.md)."
+
+
+def _assumed(part: CataloguePart, answers: Mapping[str, Any]) -> Iterator[str]:
+    """In its own words, asked on updates of noise."""
+    yield "## What it assumes"
+    if not answers:
+        yield (
+            "Published encodings and their labels, and of them what its description says: "
+            "[InstaHide](../../instahide.md); what it recovers and what breaks it was measured: "
+            "[results](../../results/instahide.md)."
+            if part.kind == "encoding_attacks"
+            else "Not asked yet."
+        )
+        return
+    on = [f"{words}{_because(one['why'])}" for words, one in answers.items() if one["applies"]]
+    yield "Asked by `leakgauge check` on updates of noise, it applies to " + ("; ".join(on) or "none of these") + "."
+    reasons: dict[str, list[str]] = {}
+    for words, one in answers.items():
+        if one["applies"] is False:
+            reasons.setdefault(one["why"], []).append(words)
+    if reasons:
+        lines = [f"- {_escaped(why.rstrip('.'))}. *({'; '.join(where)})*" for why, where in reasons.items()]
+        yield "\n".join(["It refuses others, and says why:", "", *lines])
+
+
+def _because(why: str) -> str:
+    return f" ({_escaped(why.rstrip('.'))})" if why else ""
 
 
 def _of_attack(name: str, portraits: Mapping[str, Any]) -> Iterator[str]:
@@ -100,16 +135,6 @@ def _of_attack(name: str, portraits: Mapping[str, Any]) -> Iterator[str]:
             yield f"From left to right: {order}."
         yield _table(seen["rows"])
         yield from _texts(seen["rows"])
-    if seen["refused"]:
-        reasons: dict[str, list[str]] = {}
-        for setting, reason in seen["refused"].items():
-            reasons.setdefault(reason, []).append(setting)
-        yield "## What it assumes"
-        lines = [f"- {_escaped(reason.rstrip('.'))}. *({'; '.join(where)})*" for reason, where in reasons.items()]
-        yield "\n".join(["It says itself where it does not apply:", "", *lines])
-    elif seen["setting"]:
-        yield "## What it assumes"
-        yield "It ran where it was tried first; what the attacker has to know is in the ledger of a report."
     yield "See [threat models](../../threat-models.md) for what an attacker may know."
 
 

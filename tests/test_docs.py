@@ -49,6 +49,9 @@ def test_the_site_has_a_page_for_every_attack_and_every_defence_with_its_options
             assert all(command in text for command in part.commands)
             assert all(f"`{option.name}`" in text for option in part.options)
             assert "## What breaks it" in text or "## What it recovers" in text
+            assert "## What it assumes" in text
+            assert "Not asked yet." not in text, "run `python benchmarks/applicability.py`"
+            assert "## Papers" in text
 
 
 @pytest.mark.slow

@@ -66,6 +66,19 @@ def test_a_redacted_round_leaves_nothing_to_look_at_beside_its_page(command: Com
         assert ("holds no private input" in Path("out/index.html").read_text("utf-8")) is not shown
 
 
+def test_nothing_is_written_or_removed_through_a_link_that_leads_out_of_the_folder(
+    command: Command, file: Path, mlp: str
+) -> None:
+    words = ("invert", file, "--model", mlp, *EXACT, "--out", "out")
+    command(*words)
+    Path("elsewhere").mkdir()
+    Path("elsewhere/texts.txt").write_text("mine")
+    Path("out/recovered").symlink_to(Path("elsewhere").resolve())
+    for again in (words, ("report", "out", "--no-redact"), ("report", "out", "--redact")):
+        command(*again).refused("recovered is a link")
+    assert [path.name for path in Path("elsewhere").iterdir()] == ["texts.txt"]
+
+
 def test_a_file_of_somebody_else_survives_redaction(command: Command, file: Path, mlp: str) -> None:
     Path("out/recovered").mkdir(parents=True)
     Path("out/recovered/notes.md").write_text("mine")

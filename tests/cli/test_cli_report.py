@@ -119,6 +119,6 @@ def test_an_unknown_kind_is_refused(command: Command) -> None:
 
 def test_the_package_runs_as_a_module(process: Process) -> None:
     listing = process("list", "threat_models", "--json")
-    out, err = listing.communicate(timeout=60)
+    out, err = listing.communicate(timeout=300)
     assert (listing.returncode, err) == (0, "")
     assert [row["name"] for row in json.loads(out)["rows"]] == list(CATALOGUE["threat_models"])

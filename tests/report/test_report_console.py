@@ -93,3 +93,12 @@ def test_verdicts_are_coloured_on_a_terminal(verdict: Verdict) -> None:
     colour = dict(zip(Verdict, ("31", "31", "33", "35", "32", "2")))
     first, *_ = verdict.value.split(",")  # a long one goes on in the next line
     assert f"{colour[verdict]}m{first}" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_wide_console_breaks_neither_names_nor_verdicts() -> None:
+    scores = {**record().scores, "lpips_alex": (0.5,) * 8}
+    case = record(attack="quasi_newton_smooth:steps=250", scores=scores)
+    result = audit_of([case, null_of(case)])
+    assert "quasi_newton_smooth:steps=250" in printed(result, width=120)
+    assert "quasi_newton_smooth:steps=250" not in printed(result, width=80)
+    assert max(map(len, printed(result, width=200).splitlines())) <= 120

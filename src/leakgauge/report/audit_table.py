@@ -1,4 +1,4 @@
-"""The rows of an audit on a console of 80 columns: a heading for each defence, a line for each attack on it."""
+"""The rows of an audit on a console: a heading for each defence, a line for each attack on it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from leakgauge.report.words import (
 )
 from leakgauge.space import InputSpace
 
-WIDTH = 80
-"""What the table is made for; of a wider console the rest stays empty."""
+WIDEST = 120
+"""Of a wider console the rest stays empty: a line would be hard to follow."""
 
 DIGITS = 2
 """Of a score, as many as a narrow table has room for."""
@@ -66,10 +66,10 @@ class AuditTable:
     result: AuditResult
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        rows, width = list(filter(has_run, self.result.rows)), min(WIDTH, options.max_width)
+        rows, width = list(filter(has_run, self.result.rows)), min(WIDEST, options.max_width)
         columns = [_Column.of(heading, cell, rows) for heading, cell in _columns(rows)]
         room = width - _INDENT - sum(_GAP + one.width for one in columns)
-        names = _Names.of([row.attack for row in rows], room, width)
+        names = _Names.of([row.attack for row in rows], [standing(row)[0] for row in rows], room, width)
         narrow = room < -_INDENT
         if rows and not narrow:
             yield _heading(columns, names)
@@ -118,7 +118,7 @@ class _Names:
     shown: dict[str, str]
 
     @classmethod
-    def of(cls, attacks: Sequence[str], room: int, width: int = WIDTH) -> _Names:
+    def of(cls, attacks: Sequence[str], verdicts: Sequence[str], room: int, width: int) -> _Names:
         beside = room >= _NARROWEST
         room = room if beside else width - _INDENT
         shown = {name: fold(name, room) for name in attacks}
@@ -126,7 +126,8 @@ class _Names:
         for number, name in enumerate(long, start=1):
             first = re.split(r"\W", name, maxsplit=1)[0]
             shown[name] = fold(f"{first} [{number}]", room)
-        widest = max((len(line) for name in shown.values() for line in name.split("\n")), default=0)
+        own = (len(line) for name in shown.values() for line in name.split("\n"))
+        widest = max((*own, *(min(room, len(words)) for words in verdicts)), default=0)
         return cls(max(widest, _NARROWEST) if beside else 0, shown)
 
     def legend(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from leakgauge.audit.result import AuditResult
+from leakgauge.errors import InvalidFile
 from leakgauge.report.images import write_images
 from leakgauge.report.redaction import is_recorded, is_redacted
 from leakgauge.report.rows import write_rows, write_texts
@@ -19,6 +20,8 @@ def write_recovered(result: AuditResult, folder: Path, *, redact: bool | None = 
     if not is_recorded(result):
         return None
     inside = folder / RECOVERED
+    if inside.is_symlink():  # who sent the folder would say where it is written
+        raise InvalidFile(f"{inside} is a link, and what came back is written into the folder itself; remove the link.")
     _clear(inside)
     if is_redacted(result, redact) or not came_back(result):
         return None
@@ -50,7 +53,7 @@ def redaction_sentence(folder: Path, recovered: Path | None) -> str:
 
 def _clear(folder: Path) -> None:
     """Remove what was written there, and the folder if nothing of somebody else's is in it."""
-    if not folder.is_dir() or folder.is_symlink():
+    if not folder.is_dir():
         return
     for pattern in ("image_[0-9]*.png", "rows.csv", "texts.txt"):
         for path in folder.glob(pattern):

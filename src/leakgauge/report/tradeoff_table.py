@@ -13,13 +13,14 @@ from leakgauge.audit.result import Measurement
 from leakgauge.audit.verdict import Verdict
 from leakgauge.bounds import Bound
 from leakgauge.metrics import Identification, Summary
-from leakgauge.report.audit_table import DIGITS, WIDTH, not_measured
+from leakgauge.report.audit_table import DIGITS, not_measured
 from leakgauge.report.judgements import show_percent
 from leakgauge.report.words import NOT_MEASURED, humanise, percent, show_hits
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
 
-_GAP = 2
+_WIDTH, _GAP = 80, 2
+"""Of any console: what does not fit stands below."""
 _CAPTION = """accuracy with its 95 % interval; time per step against undefended steps;
 identified and likeness, and below the nulls of both; ? inconclusive;
 ≤ the most that any attacker could identify in one round, where there is a bound"""
@@ -33,7 +34,7 @@ def tradeoff_table(result: Tradeoff) -> RenderableType:
     lines = {row.defence: [*_cost(row), *_leakages(result, row)] for row in result.rows}
     widths = [_width([line[place] for line in (heading, *lines.values())]) for place in range(len(heading))]
     best = cheapest(result) if result.complete else None
-    rule = Text("─" * min(WIDTH, sum(widths) + _GAP * len(widths)), "dim")
+    rule = Text("─" * min(_WIDTH, sum(widths) + _GAP * len(widths)), "dim")
     parts: list[RenderableType] = [*_lay_out(heading, widths), rule]
     for row in result.rows:
         parts.append(Text(f"\n{humanise(row.defence)}", "bold green" if row is best else "bold"))
@@ -45,7 +46,7 @@ def _lay_out(line: Line, widths: Sequence[int]) -> list[RenderableType]:
     """Side by side as far as they fit, and the rest below."""
     rows: list[list[int]] = [[]]
     for place, width in enumerate(widths):
-        if rows[-1] and sum(widths[one] + _GAP for one in rows[-1]) + width > WIDTH - _GAP:
+        if rows[-1] and sum(widths[one] + _GAP for one in rows[-1]) + width > _WIDTH - _GAP:
             rows.append([])
         rows[-1].append(place)
     grids: list[RenderableType] = []
