@@ -137,7 +137,7 @@ def _tuned(corpus: Path, case: str, attack: Callable[[str], Attack], number: int
         texts = public(data)
         heard = rendered(texts[torch.arange(2 * VICTIMS, len(texts))], data.space)
         victims = [(texts[torch.tensor([at])], texts[torch.tensor([VICTIMS + at])]) for at in range(VICTIMS)]
-        seen = [observed(model, truth, data.space) for truth, _ in victims]
+        seen = observed(model, [truth for truth, _ in victims], data.space)
         _TUNED[case] = answers(attack, seen, victims, heard)
     return _TUNED[case][number]
 
@@ -179,21 +179,16 @@ def defences(data: Dataset, corpus: Path) -> Iterator[Cell]:
 
 def _defended(corpus: Path, setup: Setup, kind: str, number: int) -> Row:
     bound = bound_of(build_defence(setup.words)(build_client("fedsgd")), crowd=CROWD, guesses=setup.size)
-    alike = tuple(one for one in SETUPS if (one.change, one.size) == (setup.change, setup.size))
-    row = _at_once(corpus, alike, kind)[setup.name, number]
-    return {"defence": setup.name, "attack": kind, "bound": bound.at_most, **row}
+    return {"defence": setup.name, "attack": kind, "bound": bound.at_most, **_at_once(corpus, setup, kind)[number]}
 
 
 @cache
-def _at_once(corpus: Path, setups: tuple[Setup, ...], kind: str) -> dict[tuple[str, int], Row]:
-    """The rows of all victims of defences that are sent the same model."""
+def _at_once(corpus: Path, setup: Setup, kind: str) -> list[Row]:
+    """The rows of all victims of a defence."""
     data, model = sent(corpus)
-    mine, victims = setups[0].change(model), list(batches(data, setups[0].size, VICTIMS))
-    asked = [(setup, number) for setup in setups for number in range(VICTIMS)]
-    seen = [observed(mine, victims[number][0], data.space, defence=setup.words, seed=number) for setup, number in asked]
-    heard = rendered(public(data), data.space)
-    rows = answers(ATTACKS[kind], seen, [victims[number] for _, number in asked], heard)
-    return {(setup.name, number): row for (setup, number), row in zip(asked, rows, strict=True)}
+    mine, victims = setup.change(model), list(batches(data, setup.size, VICTIMS))
+    seen = observed(mine, [truth for truth, _ in victims], data.space, defence=setup.words)
+    return answers(ATTACKS[kind], seen, victims, rendered(public(data), data.space))
 
 
 def trainings(data: Dataset, corpus: Path) -> Iterator[Cell]:
