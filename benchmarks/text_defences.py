@@ -53,7 +53,6 @@ DEFENCES = (
     "gaussian_noise:std=0.001",
     "gaussian_noise:std=0.01",
     "pruning:keep=0.1",
-    "pruning:keep=0.01",
     "dpsgd:noise_multiplier=0.1",
     "dpsgd:noise_multiplier=1",
 )
