@@ -67,7 +67,7 @@ def noise(data: Dataset) -> Iterator[Cell]:
 
 def encoders(data: Dataset) -> Iterator[Cell]:
     for steps in (0, STEPS):
-        for size in (1, 2):
+        for size in (1, 2, 3, 4):
             model = partial(trained, data, BERT(), steps, CrossEntropy())
             yield from cells(data, f"BERT, {steps} steps, batch {size}", (size, 2), model, loss=CrossEntropy())
 

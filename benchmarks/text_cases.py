@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,7 +89,7 @@ def attacked(
     model: nn.Module, victim: tuple[Batch, Batch], space: TokenSpace, heard: list[str], **options: Any
 ) -> tuple[Row, Reconstruction]:
     """What came back of the first of two batches, and its scores."""
-    seen = observed(model, victim[0], space, **options)
+    (seen,) = observed(model, [victim[0]], space, **options)
     if options.get("noise"):
         seen = replace(seen, update=Update(_noise_like(seen.update.params)))
     attack: Attack = options.get("attack", TokenSpans())
@@ -98,13 +98,15 @@ def attacked(
     return {**scored(seen, found, victim, heard), "cpu_seconds": time.process_time() - started}, found
 
 
-def observed(model: nn.Module, truth: Batch, space: TokenSpace, **options: Any) -> UpdateObservation:
-    """What a server sees of a client with this batch."""
+def observed(model: nn.Module, truths: Sequence[Batch], space: TokenSpace, **options: Any) -> list[UpdateObservation]:
+    """What a server sees of clients with these batches."""
     learner, state = learner_and_state(model, options.get("loss", NextToken()))
     federation = Federation(learner, state, build_client(options.get("client", "fedsgd")), space)
-    defence = build_defence(options.get("defence", "none"))
-    known, generator = THREAT_MODELS["honest_but_curious"], seeded(options.get("seed", 0), "round")
-    return simulate_round(federation, truth, threat_model=known, defence=defence, generator=generator)
+    known, defence = THREAT_MODELS["honest_but_curious"], build_defence(options.get("defence", "none"))
+    return [
+        simulate_round(federation, truth, threat_model=known, defence=defence, generator=seeded(number, "round"))
+        for number, truth in enumerate(truths)
+    ]
 
 
 def scored(seen: UpdateObservation, found: Reconstruction, victim: tuple[Batch, Batch], heard: list[str]) -> Row:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from leakgauge.attacks.base import Attack, SteppedAttack
-from leakgauge.attacks.matching.optimisers import Adam
+from leakgauge.attacks.matching.parametrisations import SoftTokens
 from leakgauge.attacks.recipes import lamp, lamp_l2, tag
 from leakgauge.attacks.text import LanguageMoves, TextMatching, TokenSpans
 from leakgauge.bounds import bound_of
@@ -26,12 +26,13 @@ from leakgauge.data import Dataset
 from leakgauge.models import GPT
 from leakgauge.protocol import learner_and_state
 from leakgauge.protocol.losses import NextToken
+from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
 from leakgauge.training.defended import DefendedTraining
 from leakgauge.training.models import model_for
 from leakgauge.training.train import Training, train
 from leakgauge.types import Batch
-from text_cases import Cell, Row, adapted, attacked, batches, observed, private, public, public_file, rendered, scored
+from text_cases import Cell, Row, adapted, batches, observed, private, public, public_file, rendered, scored
 from text_verses import verses
 
 SMALL = GPT(width=64)
@@ -52,7 +53,6 @@ DEFENCES = (
     "gaussian_noise:std=0.001",
     "gaussian_noise:std=0.01",
     "pruning:keep=0.1",
-    "pruning:keep=0.01",
     "dpsgd:noise_multiplier=0.1",
     "dpsgd:noise_multiplier=1",
 )
@@ -98,40 +98,66 @@ def sent(corpus: Path) -> tuple[Dataset, nn.Module]:
     return data, model.eval()
 
 
-def at_rate(attack: TextMatching, rate: float) -> TextMatching:
-    return replace(attack, attack=replace(attack.attack, optimiser=Adam(learning_rate=rate)))
-
-
 def tuning(data: Dataset, corpus: Path) -> Iterator[Cell]:
-    """TAG's and LAMP's rates, and the weight of LAMP's prior, on public texts; the prior is of the others of them."""
+    """How TAG and LAMP start, and the weight of LAMP's prior, on public texts; the prior is of the others of them."""
     del data
     tried: dict[str, Callable[[str], Attack]] = {
-        f"tag, rate {rate:g}": partial(lambda rate, _: at_rate(tag(steps=MATCHING), rate), rate)
-        for rate in (0.2, 0.5, 1.0)
+        f"tag, spread {spread:g}": partial(lambda spread, _: _from(tag(steps=MATCHING), spread), spread)
+        for spread in (0.1, 3.0)
     }
-    for kind, make in (("lamp", lamp), ("lamp_l2", lamp_l2)):
-        for rate in (0.2, 0.5):
-            tried[f"{kind}, rate {rate:g}, prior 0.01"] = partial(_lamp_at, make, rate, 0.01)
-        for weight in (0.0, 0.1):
-            tried[f"{kind}, rate 0.5, prior {weight:g}"] = partial(_lamp_at, make, 0.5, weight)
+    for kind, make, spread, weight in (
+        ("lamp", lamp, 0.1, 0.01),
+        ("lamp", lamp, 3.0, 0.0),
+        ("lamp", lamp, 3.0, 0.01),
+        ("lamp", lamp, 3.0, 0.1),
+        ("lamp_l2", lamp_l2, 3.0, 0.01),
+    ):
+        tried[f"{kind}, spread {spread:g}, prior {weight:g}"] = partial(_lamp_from, make, spread, weight)
     for case, attack in tried.items():
         for number in range(VICTIMS):
-            yield Cell(case, number, partial(_tuned, corpus, attack, number))
+            yield Cell(case, number, partial(_tuned, corpus, case, attack, number))
 
 
-def _lamp_at(make: Callable[..., LanguageMoves], rate: float, weight: float, known: str) -> LanguageMoves:
+def _from(attack: TextMatching, spread: float) -> TextMatching:
+    return replace(attack, attack=replace(attack.attack, parametrisation=SoftTokens(spread)))
+
+
+def _lamp_from(make: Callable[..., LanguageMoves], spread: float, weight: float, known: str) -> LanguageMoves:
     moves = make(public=known, weight=weight, steps=MATCHING)
-    return replace(moves, attack=at_rate(moves.attack, rate))
+    return replace(moves, attack=_from(moves.attack, spread))
 
 
-def _tuned(corpus: Path, attack: Callable[[str], Attack], number: int) -> Row:
-    data, model = sent(corpus)
-    texts = public(data)
-    victim = tuple(texts[torch.tensor([at])] for at in (number, VICTIMS + number))
-    heard = rendered(texts[torch.arange(2 * VICTIMS, len(texts))], data.space)
+_TUNED: dict[str, list[Row]] = {}
+
+
+def _tuned(corpus: Path, case: str, attack: Callable[[str], Attack], number: int) -> Row:
+    if case not in _TUNED:
+        data, model = sent(corpus)
+        texts = public(data)
+        heard = rendered(texts[torch.arange(2 * VICTIMS, len(texts))], data.space)
+        victims = [(texts[torch.tensor([at])], texts[torch.tensor([VICTIMS + at])]) for at in range(VICTIMS)]
+        seen = observed(model, [truth for truth, _ in victims], data.space)
+        _TUNED[case] = answers(attack, seen, victims, heard)
+    return _TUNED[case][number]
+
+
+def answers(
+    attack: Callable[[str], Attack],
+    seen: list[UpdateObservation],
+    victims: list[tuple[Batch, Batch]],
+    heard: list[str],
+) -> list[Row]:
+    """The rows of several victims with the same model: one search serves them all, and its time is shared out."""
     with TemporaryDirectory() as folder:
-        known = str(public_file(Path(folder), heard))
-        return attacked(model, victim, data.space, heard, attack=attack(known))[0]  # type: ignore[arg-type]
+        mine = attack(str(public_file(Path(folder), heard)))
+        started = time.process_time()
+        if isinstance(mine, SteppedAttack):
+            found = mine.search(seen, generator=seeded(0, "attack")).run()
+        else:
+            found = [mine(one, generator=seeded(0, "attack")) for one in seen]
+        spent = (time.process_time() - started) / len(seen)
+    each = zip(seen, found, victims, strict=True)
+    return [{**scored(one, back, victim, heard), "cpu_seconds": spent} for one, back, victim in each]
 
 
 ATTACKS: dict[str, Callable[[str], Attack]] = {
@@ -152,31 +178,16 @@ def defences(data: Dataset, corpus: Path) -> Iterator[Cell]:
 
 def _defended(corpus: Path, setup: Setup, kind: str, number: int) -> Row:
     bound = bound_of(build_defence(setup.words)(build_client("fedsgd")), crowd=CROWD, guesses=setup.size)
-    alike = tuple(one for one in SETUPS if (one.change, one.size) == (setup.change, setup.size))
-    row = _at_once(corpus, alike, kind)[setup.name, number]
-    return {"defence": setup.name, "attack": kind, "bound": bound.at_most, **row}
+    return {"defence": setup.name, "attack": kind, "bound": bound.at_most, **_at_once(corpus, setup, kind)[number]}
 
 
 @cache
-def _at_once(corpus: Path, setups: tuple[Setup, ...], kind: str) -> dict[tuple[str, int], Row]:
-    """The rows of all victims of defences that are sent the same model: one search serves them all."""
+def _at_once(corpus: Path, setup: Setup, kind: str) -> list[Row]:
+    """The rows of all victims of a defence."""
     data, model = sent(corpus)
-    mine, heard = setups[0].change(model), rendered(public(data), data.space)
-    victims = list(batches(data, setups[0].size, VICTIMS))
-    asked = [(setup, number) for setup in setups for number in range(VICTIMS)]
-    seen = [observed(mine, victims[number][0], data.space, defence=setup.words, seed=number) for setup, number in asked]
-    with TemporaryDirectory() as folder:
-        attack = ATTACKS[kind](str(public_file(Path(folder), heard)))
-        started = time.process_time()
-        if isinstance(attack, SteppedAttack):
-            found = attack.search(seen, generator=seeded(0, "attack")).run()
-        else:
-            found = [attack(one, generator=seeded(0, "attack")) for one in seen]
-        spent = (time.process_time() - started) / len(asked)
-    return {
-        (setup.name, number): {**scored(one, back, victims[number], heard), "cpu_seconds": spent}
-        for (setup, number), one, back in zip(asked, seen, found, strict=True)
-    }
+    mine, victims = setup.change(model), list(batches(data, setup.size, VICTIMS))
+    seen = observed(mine, [truth for truth, _ in victims], data.space, defence=setup.words)
+    return answers(ATTACKS[kind], seen, victims, rendered(public(data), data.space))
 
 
 def trainings(data: Dataset, corpus: Path) -> Iterator[Cell]:

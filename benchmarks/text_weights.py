@@ -48,7 +48,7 @@ def minilm(data: Dataset, weights: Path) -> Iterator[Cell]:
         model = AutoModelForSequenceClassification.from_pretrained(weights, num_labels=4, attn_implementation="eager")
         return model.eval(), AutoTokenizer.from_pretrained(weights)
 
-    yield from _cells(data, "MiniLM", loaded, ClassifiedText, (1, 2), loss=CrossEntropy())
+    yield from _cells(data, "MiniLM", loaded, ClassifiedText, (1, 2, 4), loss=CrossEntropy())
 
 
 def _cells(

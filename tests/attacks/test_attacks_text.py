@@ -163,6 +163,33 @@ class Packed(nn.Module):
         return NextTokens.of(self.d(x), tokens, 0)
 
 
+class PackedEncoder(nn.Module):
+    """A stranger's classifier of torch's own encoder, whose queries, keys and values are made by one matrix."""
+
+    def __init__(self, vocabulary: int, width: int, length: int) -> None:
+        super().__init__()
+        self.a, self.b = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.c = nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True, norm_first=True)
+        self.d, self.e = (
+            nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True),
+            nn.Linear(width, 4),
+        )
+
+    def forward(self, tokens):
+        seen = tokens != 0
+        x = self.a(tokens) + self.b(torch.arange(tokens.shape[1]))
+        x = self.d(self.c(x, src_key_padding_mask=~seen), src_key_padding_mask=~seen)
+        return self.e((x * seen[..., None]).sum(dim=1) / seen.sum(dim=1, keepdim=True))
+
+
+def test_who_listens_to_whom_is_found_by_what_a_model_computes():
+    torch.manual_seed(0)
+    batch = private(2)
+    model = PackedEncoder(len(TEXTS.space.vocabulary), 128, TEXTS.space.length).eval()
+    _, texts = recovered(observe(model, batch, loss=CrossEntropy()))
+    assert texts == {tuple(text) for text in batch.inputs.tolist()}
+
+
 def test_layers_are_found_by_what_they_compute():
     torch.manual_seed(0)
     batch = private(2)

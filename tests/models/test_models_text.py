@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from leakgauge.errors import InvalidCase
-from leakgauge.models import BERT, GPT, build
+from leakgauge.models import BERT, GPT, build, space_of_tokenizer
 from leakgauge.protocol.losses import NextToken
 from leakgauge.space import TokenSpace
 
@@ -76,3 +76,20 @@ def test_what_cannot_be_built_is_refused(make):
 def test_a_language_model_takes_no_images():
     with pytest.raises(InvalidCase, match="takes texts"):
         build(GPT(), (3, 8, 8), 2, seed=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_vocabulary_spells_spaces_as_its_tokenizer_does():
+    transformers, tokenizers = pytest.importorskip("transformers"), pytest.importorskip("tokenizers")
+
+    def texts(model, decoder, end):
+        own = tokenizers.Tokenizer(model)
+        own.decoder = decoder
+        return space_of_tokenizer(transformers.PreTrainedTokenizerFast(tokenizer_object=own, pad_token=end), 4)
+
+    # A byte-level vocabulary may have headings, which continue no word.
+    pairs = tokenizers.models.BPE({"<e>": 0, "in": 1, "\u0120cat": 2, "##": 3}, [])
+    assert texts(pairs, tokenizers.decoders.ByteLevel(), "<e>").vocabulary == ("<e>", "in", " cat", "##")
+    words = tokenizers.models.WordPiece({"[PAD]": 0, "cat": 1, "##s": 2}, unk_token="[PAD]")  # noqa: S106
+    space = texts(words, tokenizers.decoders.WordPiece(), "[PAD]")
+    assert space.render(torch.tensor([1, 2, 1, 0])) == "cats cat"

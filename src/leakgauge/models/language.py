@@ -56,9 +56,10 @@ def space_of_tokenizer(tokenizer: Any, length: int) -> TokenSpace:
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     if pad is None:
         raise InvalidCase("The tokenizer has neither padding nor an end of text; give it one of them.")
-    pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-    continued = sum(str(piece).startswith("##") for piece in pieces) > 0
-    return TokenSpace(length, tuple(_piece(tokenizer, str(piece), continued) for piece in pieces), int(pad))
+    pieces = [str(piece) for piece in tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))]
+    # Where spaces are spelt, ## is a heading and continues nothing.
+    continued = any(piece.startswith("##") for piece in pieces) and not any(one.startswith(_SPACES) for one in pieces)
+    return TokenSpace(length, tuple(_piece(tokenizer, piece, continued) for piece in pieces), int(pad))
 
 
 def _piece(tokenizer: Any, piece: str, continued: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import torch
@@ -79,7 +79,9 @@ def text_layers(observation: UpdateObservation, space: TokenSpace, errors: Param
     others = [token for token in range(len(space.vocabulary)) if token != space.pad]
     changed = base.clone()
     changed[length // 2] = others[-1] if int(base[length // 2]) != others[-1] else others[0]
-    reads, embedding = run(learner, state, torch.stack((base, changed, base[:1].expand(length))))
+    texts = torch.stack((base, changed, base[:1].expand(length)))
+    reads, embedding = run(learner, state, texts)
+    reads = [_by_texts(one, other) for one, other in zip(reads, run(learner, state, texts.flip(0))[0], strict=True)]
     uses = [one.map.weight for one in reads]
     found: list[tuple[list[Reads], Sight, bool]] = []
     for one in reads:
@@ -112,6 +114,14 @@ def text_layers(observation: UpdateObservation, space: TokenSpace, errors: Param
             "use an attack that matches gradients, such as tag."
         )
     return TextLayers(reader, layers)
+
+
+def _by_texts(one: Reads, turned: Reads) -> Reads:
+    """With each text in one row, which the same texts in another order tell."""
+    by_places = replace(one.map, places_first=True)
+    values, other = by_places.texts_first(one.values), by_places.texts_first(turned.values)
+    same = (one.values - turned.values.flip(0)).norm() <= (values - other.flip(0)).norm()
+    return one if bool(same) else Reads(by_places, values)
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -21,7 +21,7 @@ from leakgauge.protocol.learner import Learner
 from leakgauge.protocol.second_derivatives import uncompiled
 from leakgauge.types import ModelState, ParamTree
 
-_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
 
 _CHUNK = 1 << 13
 """Tokens that a model is run on at once."""
@@ -37,6 +37,13 @@ class ReadingMap:
     offset: int
     number: int
     """Its place among all products of one run."""
+    places_first: bool = False
+    """Whether it is given the first tokens of all texts before the second ones, as torch's own attention is."""
+
+    def texts_first(self, values: Tensor) -> Tensor:
+        """What it was given or made, n l outputs as they lie in memory, with each text in one row."""
+        texts, length = values.shape[:2]
+        return values.reshape(length, texts, -1).transpose(0, 1) if self.places_first else values
 
     def gradient(self, update: ParamTree) -> Tensor:
         """Of the map, outputs x inputs, in float64: its rows are sums of what the map read."""
@@ -52,9 +59,10 @@ class Reads(NamedTuple):
 
 
 class Products(NamedTuple):
-    """What every map made of each token, n l outputs, and the factors of all products of many matrices at once."""
+    """What every map, by its number, made of each token, n l outputs, and the factors of all products of many matrices
+    at once."""
 
-    made: dict[ReadingMap, Tensor]
+    made: dict[int, Tensor]
     batched: list[tuple[Tensor, Tensor]]
 
 
@@ -77,7 +85,9 @@ class _Recorder(TorchDispatchMode):
         if func in _PRODUCTS:
             left, right = args[-2:]
             holder = self.holders.get(right.untyped_storage().data_ptr())
-            if holder is not None and len(left) == self.rows:
+            if holder is not None and right.ndim == 3 and right.stride(0) == 0:
+                left, right = left.flatten(0, 1), right[0]  # one matrix for all
+            if holder is not None and right.ndim == 2 and len(left) == self.rows:
                 name, whole = holder
                 offset = right.storage_offset() - whole.storage_offset()
                 place = ReadingMap(name, tuple(right.shape), tuple(right.stride()), offset, len(self.found))
@@ -133,10 +143,8 @@ def products(learner: Learner, state: ModelState, tokens: Tensor) -> Products:
     recorder = _ProductRecorder(state.params, tokens.numel())
     with _readable(), recorder:
         learner.logits(state.params, state.buffers, tokens)
-    maps = (at for at, _ in recorder.found)
-    return Products(
-        {at: made.view(*tokens.shape, -1) for at, made in zip(maps, recorder.made, strict=True)}, recorder.batched
-    )
+    made = {number: one.view(*tokens.shape, -1) for number, one in enumerate(recorder.made)}
+    return Products(made, recorder.batched)
 
 
 @dataclass(frozen=True)
@@ -153,5 +161,5 @@ class MapReader:
         parts = []
         for chunk in tokens.split(size):
             found = {one.map.number: one.values for one in run(self.learner, self.state, chunk, last)[0]}
-            parts.append([found[one.number][:, places].clone() for one in maps])
+            parts.append([one.texts_first(found[one.number])[:, places].clone() for one in maps])
         return [torch.cat(part) for part in zip(*parts, strict=True)]

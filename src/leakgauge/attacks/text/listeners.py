@@ -42,12 +42,18 @@ class Pair(NamedTuple):
     token: int
 
 
-class Attention(NamedTuple):
-    """The maps that make queries and keys, and how many heads share each of them out."""
+class Part(NamedTuple):
+    """What a map makes from one output on, shared out to ``heads`` of some size: a map may make more than queries."""
 
-    queries: ReadingMap
-    keys: ReadingMap
-    heads: tuple[int, int]
+    map: ReadingMap
+    start: int
+    heads: int
+    size: int
+
+    def of(self, outputs: Tensor) -> Tensor:
+        """Outputs, last, as heads by size."""
+        own = outputs[..., self.start : self.start + self.heads * self.size]
+        return own.unflatten(-1, (self.heads, self.size))
 
 
 @dataclass(frozen=True)
@@ -126,39 +132,37 @@ def listeners(
     reads = reader.at([layer.maps[0]], texts)[0][rows, places].double().cpu()
     inverse = torch.linalg.pinv(reads, rtol=_DEPENDENT)
     certain = ((reads * inverse.mT).sum(dim=1) > 1 - _DEPENDENT).tolist()
-    made, owed = [], []
-    for one, heads in zip((found.queries, found.keys), found.heads, strict=True):
-        made.append(seen.made[one][rows, places].double().cpu().unflatten(-1, (heads, -1)))
-        owed.append((one.gradient(update).cpu() @ inverse).mT.unflatten(-1, (heads, -1)))
-    shared = found.heads[0] // found.heads[1]
+    made = [one.of(one.map.texts_first(seen.made[one.map.number])[rows, places].double().cpu()) for one in found]
+    owed = [one.of((one.map.gradient(update).cpu() @ inverse).mT) for one in found]
+    shared = found[0].heads // found[1].heads
     sides = [(owed[0], made[1].repeat_interleave(shared, dim=1))]
     if shared == 1:
         sides.append((owed[1], made[0]))
     return Listeners(tuple(pairs), tuple(certain), tuple(sides))
 
 
-def _attention(layer: TextLayer, seen: Products, texts: int, length: int) -> Attention | None:
-    """The first product of two things that maps of this layer made, shared out to heads."""
+def _attention(layer: TextLayer, seen: Products, texts: int, length: int) -> tuple[Part, Part] | None:
+    """Queries and keys: the factors of the first product of two things that maps of this layer made."""
     for left, right in seen.batched:
-        sides = [_maker(layer, seen, factor, texts, length) for factor in (left, right.mT)]
-        if sides[0] is not None and sides[1] is not None:
-            return Attention(sides[0][0], sides[1][0], (sides[0][1], sides[1][1]))
+        queries, keys = (_maker(layer, seen, factor, texts, length) for factor in (left, right.mT))
+        if queries is not None and keys is not None:
+            return queries, keys
     return None
 
 
-def _maker(layer: TextLayer, seen: Products, factor: Tensor, texts: int, length: int) -> tuple[ReadingMap, int] | None:
-    """The map that made a factor, texts x heads by places by size, whatever its scale; and the heads of it."""
+def _maker(layer: TextLayer, seen: Products, factor: Tensor, texts: int, length: int) -> Part | None:
+    """What a factor, texts x heads by places by size, is of what a map made, whatever its scale."""
     count, places, size = factor.shape
     if places != length or count % texts:
         return None
+    every = count // texts
     for one in layer.maps:
-        made = seen.made[one]
-        heads, left = divmod(made.shape[-1], size)
-        if left or not heads or (count // texts) % heads:
-            continue
-        own = made.unflatten(-1, (heads, size)).transpose(1, 2)
-        own = own.repeat_interleave(count // texts // heads, dim=1).flatten(0, 1)
-        scale = (own * factor).sum() / own.square().sum()
-        if float((factor - scale * own).norm()) <= _SAME * float(factor.norm()):
-            return one, heads
+        made = one.texts_first(seen.made[one.number])
+        for heads in (heads for heads in range(every, 0, -1) if every % heads == 0):
+            for start in range(0, made.shape[-1] - heads * size + 1, heads * size):
+                part = Part(one, start, heads, size)
+                own = part.of(made).transpose(1, 2).repeat_interleave(every // heads, dim=1).flatten(0, 1)
+                scale = (own * factor).sum() / own.square().sum()
+                if float((factor - scale * own).norm()) <= _SAME * float(factor.norm()):
+                    return part
     return None

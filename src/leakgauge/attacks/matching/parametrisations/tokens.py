@@ -15,9 +15,13 @@ from leakgauge.types import Shape
 
 @dataclass(frozen=True)
 class SoftTokens(Parametrisation):
-    """The softmax of free numbers, from Gaussian noise of size ``spread``: the model is given means of embeddings."""
+    """The softmax of free numbers, from Gaussian noise of size ``spread``: the model is given means of embeddings.
 
-    spread: float = 0.1
+    With a large one a few tokens stand out at each place from the start, as in a text; from means of nearly all of them
+    a search has a longer way.
+    """
+
+    spread: float = 3.0
 
     def bind(self, observation: UpdateObservation, num_examples: int) -> Coordinates:
         del num_examples
