@@ -53,7 +53,10 @@ class Question:
     shown: str = ""
 
     def answer(self, results: Results) -> Answer:
-        name, *others = _files(results, self.table)
+        files = _files(results, self.table)
+        if not files:
+            return Answer(self.asked, "Not measured.\n", ())
+        name, *others = files
         result = results[name]
         rows = [row for row in result["rows"] if re.search(self.shown, row["label"])]
         plot = (
