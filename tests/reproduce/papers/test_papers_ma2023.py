@@ -246,7 +246,7 @@ def test_a_defence_and_other_classes_reach_the_client(options: Options) -> None:
     setting = replace(WEIGHED, attack=ILRG(), batch_size=4, classes=30, defence=Pruning(0.5), updates=2, models=2)
     labels = ("label_recall", "label_counts")
     (row,) = reproduce(experiment(setting, metrics=labels, threat_model="honest_but_curious"), options).rows
-    payload = row.to_dict()
+    payload = row.to_dict(labels[0])
     assert (payload["defence"], payload["classes"], payload["models"]) == (repr(Pruning(0.5)), 30, 2)
     assert payload["draw"] == "AtRandom(relabelled=False)"
     assert payload["parameters"] == 16 * 3 * 256 + 16 + 16 * 30 + 30
