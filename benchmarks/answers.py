@@ -668,6 +668,9 @@ def _fuzz(results: Results) -> Answer:
         f"sentence, the rest read as what they still said; {crashes} crashes, {hangs} over 5 CPU seconds, {outside} "
         "that wrote outside the folder, started a program or imported what they named."
     )
+    tried = {row["reader"] for row in rows}
+    if missing := [name for name in results["fuzz.json"].get("readers", ()) if name not in tried]:
+        said += f" Not measured at this length: {', '.join(missing)}."
     return Answer("Does a malformed file crash a command, hang it, or run code?", said, ("fuzz.json",))
 
 

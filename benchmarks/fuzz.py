@@ -209,6 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "fingerprint": answering_code(),
         "seed": given.seed,
         "scale": f"{given.inputs} malformed files for each reader",
+        "readers": [reader.name for reader in READERS],
     }
     rows = _kept(given.out, facts)
     for reader in READERS:

@@ -26,6 +26,13 @@ def test_what_is_quoted_is_left_alone_and_what_is_neither_is_refused():
             read_options(rest, "csv")
 
 
+@pytest.mark.parametrize("filling", [" ", "a", "a ", "a=", "a= ", ",a=", "-", "a=b "])
+def test_no_words_take_longer_than_they_are_long(filling):
+    # By an expression that looks back at every sign this would take hours.
+    with pytest.raises(InvalidCase, match="Cannot read the options of"):
+        read_options(f"file=x-y{filling * (300_000 // len(filling))}(", "csv")
+
+
 @pytest.mark.parametrize(
     "words", ["theirs:net", "theirs.py:net", "./theirs.py:net", "inner/deep.py:net", "inner.deep:net"]
 )

@@ -15,8 +15,8 @@ from torch import nn
 from leakgauge.errors import InvalidCase
 
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
-_BARE = re.compile(r"(?<![^,\s])([A-Za-z_]\w*)\s*=\s*([\w./\\~@-][\w ./\\~@-]*)(?=\s*,\s*[A-Za-z_]\w*\s*=|\s*$)")
-"""An option whose value holds nothing but what names of files do."""
+_BARE = re.compile(r"(?<![^,\s])([A-Za-z_]\w*)\s*=\s*([\w./\\~@-][\w ./\\~@-]*)(?=,\s*[A-Za-z_]\w*\s*=|$)")
+"""An option whose value holds nothing but what names of files do; found in time that grows as the words do."""
 
 
 def import_factory(reference: str) -> nn.Module:
@@ -101,7 +101,7 @@ def read_options(rest: str, text: str) -> dict[str, Any]:
         with suppress(*_UNREADABLE):
             return _parsed(_BARE.sub(_quoted, rest))
         reason = error.msg if isinstance(error, SyntaxError) else cause(error)
-        raise InvalidCase(f"Cannot read the options of {text!r} ({reason}); use name:option=value.") from error
+        raise InvalidCase(f"Cannot read the options of {text[:200]!r} ({reason}); use name:option=value.") from error
 
 
 def _parsed(rest: str) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _quoted(option: re.Match[str]) -> str:
     try:
         _parsed(f"{name}={value}")
     except _UNREADABLE:
-        return f"{name}={value!r}"
+        return f"{name}={value.strip()!r}"
     return option.group()
 
 
