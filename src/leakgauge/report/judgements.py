@@ -51,7 +51,7 @@ REASONS = {
     Reason.BUDGET_ENDED: Clause("the budget ended before the loss settled", "give the attack more steps or seconds"),
     Reason.CROWD_TOO_SMALL: Clause(
         "the crowd is too small to convict even an exact copy",
-        "put more examples of the same kind into the data, or give more references",
+        "give more examples of the same kind in the data, or more references",
     ),
     Reason.CROWD_OF_ANOTHER_KIND: Clause(
         "what came back is nearer to the private examples than the crowd is, which is not of their kind",
