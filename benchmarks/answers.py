@@ -83,10 +83,11 @@ QUESTIONS = (
     Question("Does anything come back from a large batch?", "geiping2020-figure6", "psnr"),
     Question(
         "Which defence stops gradient inversion, against an attacker who knows it?",
-        "huang2021-table5",
+        "huang2021-table5-cpu",
         "lpips_vgg",
         r"batch 1,.*\)$",
     ),
+    Question("Does it stop it in batches, where the undefended attack works?", "huang2021-table5-long", "lpips_vgg"),
     Question("How much total variation does the attack want?", "huang2021-figure4", "lpips_vgg"),
     Question("How much do BatchNorm statistics help the attacker?", "huang2021-figure5", "lpips_vgg"),
     Question("Do the same defences hold on MNIST, without BatchNorm?", "huang2021-mnist", "ssim", r"\d$|^None$"),
@@ -157,7 +158,7 @@ def answers(results: Results) -> list[Answer]:
 
 def _files(results: Results, table: str) -> list[str]:
     """The files of a table, that of its largest scale first."""
-    found = [name for name in results if name.startswith(f"{table}-")]
+    found = [name for name in results if name.startswith((f"{table}-", f"{table}."))]
     return sorted(found, key=lambda name: SCALES.index(results[name]["scale"]), reverse=True)
 
 

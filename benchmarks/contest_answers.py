@@ -14,11 +14,13 @@ def contest(result: Result) -> tuple[str, str]:
     margin = f"{result['margin']:g} dB"
     verdict = f"in {len(beaten)} by more than {margin}: {'; '.join(beaten)}" if beaten else f"in none by over {margin}"
     least, most = min(row["victims"] for row in rows), max(row["victims"] for row in rows)
-    victims = f"{least}" if least == most else f"{least} to {most}"
+    victims = f"{least} fresh victim{'s' * (least != 1)}" if least == most else f"{least} to {most} fresh victims"
+    empty = [f"{row['cell']} at {row['cpu_seconds']:g} s" for row in rows if row["lead"] < -result["margin"]]
+    empty = [cell for cell in empty if not any(one.startswith(cell) for one in beaten)]
     said = (
-        f"{len(rows)} cells of network, weights, batch and CPU seconds, {victims} fresh victims each, against the "
-        f"attacks that could win it: `best` is behind {verdict}. An attack that brings back no more than its null has "
-        "beaten nobody."
+        f"{len(rows)} cells of network, weights, batch and CPU seconds, {victims} each, against an attack that could "
+        f"win it: `best` is behind {verdict}. An attack that brings back no more than its null has beaten nobody, as "
+        f"in {len(empty)} cell{'s' * (len(empty) != 1)}{': ' * bool(empty)}{'; '.join(empty)}."
     )
     columns = ["cell", "CPU seconds", "victims", "`best`", "null", "strongest other", "its PSNR", "its null", "lead"]
     keys = ("victims", "best", "null", "strongest_rival", "its_psnr", "its_null")

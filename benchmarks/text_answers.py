@@ -142,9 +142,9 @@ def _trade_off(rows: Rows, trainings: Rows) -> str:
         lines.append(
             [
                 defence,
-                *(f"{_mean(own[name], 'token_recall')} ({_mean(own[name], 'null_token_recall')})" for name in attacks),
+                *(_with_null(own[name]) for name in attacks),
                 _mean(mine, "guess_token_recall"),
-                _cost(costs[defence]) if defence in costs else "as none",
+                _cost(costs.get(defence, ()) if mine[0]["batch_size"] == 1 else costs["none"]),
                 "none" if bound is None else f"{bound:.3f}",
             ]
         )
@@ -159,7 +159,13 @@ def _trade_off(rows: Rows, trainings: Rows) -> str:
     return f"{words}.\n\n{table(['', *attacks, 'guess', 'perplexity', 'bound'], lines)}"
 
 
+def _with_null(rows: Rows) -> str:
+    return f"{_mean(rows, 'token_recall')} ({_mean(rows, 'null_token_recall')})" if rows else "not measured"
+
+
 def _cost(rows: Rows) -> str:
+    if not rows:
+        return "not measured"
     finite = [row["perplexity"] for row in rows if row["perplexity"] is not None]
     if len(finite) < len(rows):
         return f"not finite in {len(rows) - len(finite)} of {len(rows)}"

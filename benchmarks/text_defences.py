@@ -60,13 +60,14 @@ DEFENCES = (
 
 @dataclass(frozen=True)
 class Setup:
-    """A defence as a client meets it: the model that it is sent, what is done to its update, and its batch."""
+    """A defence as a client meets it: the model that it is sent, what is done to its update, and its batch; and the
+    model that a training under it starts from, if that is another."""
 
     name: str
     change: Callable[[nn.Module], nn.Module] = deepcopy
+    first: Callable[[nn.Module], nn.Module] | None = None
     words: str = "none"
     size: int = 1
-    rate: float = PACE.learning_rate
 
 
 def _frozen(model: nn.Module) -> nn.Module:
@@ -76,15 +77,15 @@ def _frozen(model: nn.Module) -> nn.Module:
     return model
 
 
-def _lora(rank: int, model: nn.Module) -> nn.Module:
-    return adapted(deepcopy(model), rank, False)
+def _lora(rank: int, first: bool, model: nn.Module) -> nn.Module:
+    return adapted(deepcopy(model), rank, first)
 
 
 SETUPS = (
     *(Setup(words, words=words) for words in DEFENCES),
     Setup("frozen embeddings", _frozen),
-    # Adapters are trained ten times as fast, as is usual with them.
-    *(Setup(f"LoRA, rank {rank}", partial(_lora, rank), rate=10 * PACE.learning_rate) for rank in (4, 16)),
+    # Adapters start from nothing and are attacked in a later round.
+    *(Setup(f"LoRA, rank {rank}", partial(_lora, rank, False), partial(_lora, rank, True)) for rank in (4, 16)),
     Setup("batch of 8", size=8),
 )
 
@@ -215,11 +216,10 @@ def _before(corpus: Path) -> Row:
 
 def _trained(corpus: Path, setup: Setup, seed: int) -> Row:
     data, model = sent(corpus)
-    learner, state = learner_and_state(setup.change(model), NextToken(), mode="train")
-    pace = replace(PACE, learning_rate=setup.rate)
+    learner, state = learner_and_state((setup.first or setup.change)(model), NextToken(), mode="train")
     started = time.process_time()
-    training = DefendedTraining(learner, state, private(data), build_defence(setup.words), pace, seed=seed)
-    while training.done < pace.steps and not training.diverged:
+    training = DefendedTraining(learner, state, private(data), build_defence(setup.words), PACE, seed=seed)
+    while training.done < PACE.steps and not training.diverged:
         training.step()
     cost = perplexity(learner, training.state, data.test)
     spent = time.process_time() - started

@@ -189,7 +189,7 @@ def test_a_changed_measurement_is_measured_again(options: Options) -> None:
     first, second = (reproduce(table_of(measure), options).rows[0] for measure in (one, other))
     assert [len(one.asked), len(other.asked)] == [1, 1]
     assert [row.found.ours["count"].mean for row in (first, second)] == [3.0, 4.0]
-    assert first.to_dict()["fingerprint"] != second.to_dict()["fingerprint"]
+    assert first.to_dict("count")["fingerprint"] != second.to_dict("count")["fingerprint"]
 
 
 def test_changed_code_and_other_options_are_measured_again(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:

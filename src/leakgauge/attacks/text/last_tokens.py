@@ -20,8 +20,8 @@ from leakgauge.types import ModelState, ParamTree
 _STEP = 1e-3
 """Of the length of the parameters: how far they are moved to see which scores follow."""
 
-_TRIED = 4
-"""Tokens of each text that are tried in turn."""
+_TRIED, _TRIES = 4, 48
+"""Tokens of each text that are tried in turn at least, and of all texts together if that is more."""
 
 _BELIEVED = 0.05
 """Relative residual of the gradient up to which the last tokens are believed."""
@@ -59,7 +59,8 @@ class LastTokens:
         return as_texts(self.prefixes, self.space).to(self.seen.state.device)
 
     def _propose(self, last: Tensor, apart: ParamTree) -> tuple[Tensor, Tensor]:
-        """For each text the tokens whose scores fall most when the parameters move towards what is not explained.
+        """For each text the token whose score falls most when the parameters move towards what is not explained; and
+        those that fall next, in turn with the likeliest ones, since a score may fall along with that of its neighbour.
 
         With y for what was said and g for the guess, the difference of the gradients is the sum of the gradients of
         the scores of g, less those of y, over the texts.
@@ -71,8 +72,10 @@ class LastTokens:
             self._scores(ModelState(tree.add(state.params, apart, scale=sign * step), state.buffers), texts)
             for sign in (1, -1)
         )
-        order = (ahead - behind).double().argsort(dim=1)[:, : _TRIED + 1]
-        return order[:, 0], order
+        count = 1 + max(_TRIED, _TRIES // len(texts))
+        falling = (ahead - behind).double().argsort(dim=1)[:, :count]
+        likely = (ahead + behind).argsort(dim=1, descending=True)[:, :count]
+        return falling[:, 0], torch.stack((falling, likely), dim=2).flatten(1)
 
     def _improve(
         self, last: Tensor, residual: float, guess: Tensor, order: Tensor, enough: float
@@ -83,7 +86,7 @@ class LastTokens:
         if whole < residual:
             last, residual, best = guess, whole, (guess, whole, apart)
         for row in range(len(last)):
-            for token in order[row].tolist():
+            for token in dict.fromkeys(order[row].tolist()):
                 if residual <= enough:
                     return best
                 if token == int(last[row]):

@@ -71,14 +71,17 @@ class _Enough(Exception):
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes the factors of every product of as many rows as there are tokens with a part of a parameter."""
+    """Notes the factors of every product of as many rows as there are tokens with a part of a parameter; ``whole``,
+    also what came of it, and the factors of all products of many matrices at once."""
 
-    def __init__(self, params: ParamTree, rows: int, until: int | None) -> None:
+    def __init__(self, params: ParamTree, rows: int, until: int | None = None, whole: bool = False) -> None:
         super().__init__()
         self.holders = {tensor.untyped_storage().data_ptr(): (name, tensor) for name, tensor in params.items()}
-        self.rows, self.until = rows, until
+        self.rows, self.until, self.whole = rows, until, whole
         self.found: list[tuple[ReadingMap, Tensor]] = []
         self.embedded: set[str] = set()
+        self.made: list[Tensor] = []
+        self.batched: list[tuple[Tensor, Tensor]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types
@@ -97,22 +100,10 @@ class _Recorder(TorchDispatchMode):
         elif func is torch.ops.aten.embedding.default:
             holder = self.holders.get(args[0].untyped_storage().data_ptr())
             self.embedded |= set() if holder is None else {holder[0]}
-        return func(*args, **(kwargs or {}))
-
-
-class _ProductRecorder(_Recorder):
-    """Notes what came of the products too."""
-
-    def __init__(self, params: ParamTree, rows: int) -> None:
-        super().__init__(params, rows, None)
-        self.made: list[Tensor] = []
-        self.batched: list[tuple[Tensor, Tensor]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        if len(self.found) > len(self.made):
+        result = func(*args, **(kwargs or {}))
+        if self.whole and len(self.found) > len(self.made):
             self.made.append(result)
-        elif func is torch.ops.aten.bmm.default:
+        elif self.whole and func is torch.ops.aten.bmm.default:
             self.batched.append(args[:2])
         return result
 
@@ -140,7 +131,7 @@ def run(learner: Learner, state: ModelState, tokens: Tensor, until: int | None =
 
 def products(learner: Learner, state: ModelState, tokens: Tensor) -> Products:
     """All products of a run on texts, n l."""
-    recorder = _ProductRecorder(state.params, tokens.numel())
+    recorder = _Recorder(state.params, tokens.numel(), whole=True)
     with _readable(), recorder:
         learner.logits(state.params, state.buffers, tokens)
     made = {number: one.view(*tokens.shape, -1) for number, one in enumerate(recorder.made)}

@@ -101,12 +101,9 @@ def _first(scale: Scale) -> InOrder:
     return InOrder(at_scale({"smoke": 0, "cpu": 100, "long": _FRESH, "full": 0}, scale))
 
 
-def _convnet(scale: Scale, *, several: bool) -> ConvNet | LeNet:
-    if scale == "long":
-        # A step through it takes a tenth of the time, so that searches through local steps come to an end.
-        return LeNet(width=24) if several else lenet_zhu()
+def _convnet(scale: Scale, *, several: bool) -> ConvNet:
     # A quarter of the paper's 64 channels on a CPU where a step through several images or steps takes too long.
-    return ConvNet(at_scale({"smoke": 2, "cpu": 16 if several else 64, "full": 64}, scale))
+    return ConvNet(at_scale({"smoke": 2, "cpu": 16 if several else 64, "long": 16, "full": 64}, scale))
 
 
 def table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> Setting:
@@ -133,17 +130,15 @@ def table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> 
     )
 
 
-def _on_local_steps(client: LocalClient, tv_weight: float | None, scale: Scale) -> Attack:
-    """The paper's attack with its weight of total variation, that of LeNet where that is attacked; ours without one."""
-    if tv_weight is None:
-        return midway_attack(client)
-    return federated_attack(TABLE4[LENET, False] if scale == "long" else tv_weight)
+def _on_local_steps(client: LocalClient, tv_weight: float | None) -> Attack:
+    """The paper's attack with its weight of total variation; ours without one."""
+    return midway_attack(client) if tv_weight is None else federated_attack(tv_weight)
 
 
 def table2(client: LocalClient, tv_weight: float | None, scale: Scale) -> Setting:
     return Setting(
         model=_convnet(scale, several=client.images > 1),
-        attack=_limit(_on_local_steps(client, tv_weight, scale), scale, seconds=100.0),
+        attack=_limit(_on_local_steps(client, tv_weight), scale, seconds=100.0),
         updates=at_scale({"smoke": 1, "cpu": 2, "long": 5, "full": 100}, scale),
         nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
         batch_size=client.images,
@@ -177,9 +172,9 @@ def figure4(depth: int, width: int, attack: Attack, scale: Scale) -> Setting:
 def figure5(steps: int, rate: float, tv_weight: float | None, scale: Scale) -> Setting:
     many = steps > 5
     return Setting(
-        model=_convnet(scale, several=scale != "long"),
+        model=_convnet(scale, several=True),
         attack=_limit(
-            _on_local_steps(LocalClient(steps, 1, 1), tv_weight, scale),
+            _on_local_steps(LocalClient(steps, 1, 1), tv_weight),
             scale,
             seconds=300.0 if many else 60.0,
         ),
