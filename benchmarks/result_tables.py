@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import readings
-from leakgauge.reproduce import named_table
+from leakgauge.reproduce import TABLES
 from leakgauge.reproduce.orders import orders
 from readings import Result, measured, number, published
 
@@ -62,9 +62,11 @@ def _reproduction(name: str, result: Result) -> str:
 
 
 def _notes(result: Result) -> list[str]:
-    """What the file says, with orders as they are read today."""
+    """What the file says, with orders as they are read today where its table still is."""
+    if (known := TABLES.get(result["experiment"])) is None:
+        return list(result["notes"])
     said = [note for note in result["notes"] if not note.startswith("Order by")]
-    return [*said, *orders(named_table(result["experiment"]), result["rows"])]
+    return [*said, *orders(known, result["rows"])]
 
 
 def _cell(row: Result, kind: str, metric: str, first: str) -> str:

@@ -27,6 +27,7 @@ from leakgauge.models import (
     Normalisation,
     Plain,
     Precode,
+    QuickResNet,
     ResNet,
     build,
     fcn3,
@@ -50,6 +51,8 @@ SMALL: tuple[ModelFactory, ...] = (
     Plain(convolutions=2, width=3, batch_norm=True),
     LeNet5(),
     LeNet5(activation="elu", batch_norm=True, bias=False),
+    QuickResNet(width=2),
+    QuickResNet(width=2, activation="gelu"),
     VGG(depth=11, width=2, hidden=()),
     VGG(depth=16, width=2, hidden=(6,), batch_norm=True, activation="gelu"),
 )

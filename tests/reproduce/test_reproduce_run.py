@@ -90,7 +90,7 @@ KINDS = {
     "ma2023/methods": [5, 30],
     "huang2021/table5": [0, 85],
     "huang2021/mnist": [27],
-    "huang2020/table2": [0, 1, 3, 4, 9],
+    "huang2020/table2": [0, 1, 3, 4, 7],
     "huang2020/figure7": [0, 12],
     "huang2020/figure8": [1, 9, 10],
     "huang2020/table4": [0, 6],
