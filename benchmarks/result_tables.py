@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import readings
-from leakgauge.reproduce import named_table
-from leakgauge.reproduce.orders import orders
 from readings import Result, measured, number, published
 
 
@@ -64,7 +62,7 @@ def _reproduction(name: str, result: Result) -> str:
 def _notes(result: Result) -> list[str]:
     """What the file says, with orders as they are read today."""
     said = [note for note in result["notes"] if not note.startswith("Order by")]
-    return [*said, *orders(named_table(result["experiment"]), result["rows"])]
+    return [*said, *readings.orders_of(result)]
 
 
 def _cell(row: Result, kind: str, metric: str, first: str) -> str:
