@@ -90,10 +90,12 @@ def test_no_bare_number_stands_beside_a_published_one_where_the_row_is_at_its_nu
 def test_rows_of_an_older_recipe_say_so_on_their_page_and_in_the_answers():
     written = page.pages(readings.load())
     rows = [line for line in written[page.DOCS / "results" / "huang2021.md"].splitlines() if ": ours (not" in line]
-    table5 = [line for line in rows if line.startswith("| ") and "batch 1, strongest (BN_exact)" in line]
-    assert table5
-    assert all(readings.OLDER in line for line in table5)
-    assert f"{len(table5)} are {readings.OLDER}" in written[page.DOCS / "results.md"]
+    table5 = [line for line in rows if line.startswith("| ") and "BN_exact" in line]
+    of_one = [line for line in table5 if "batch 1," in line]  # larger batches were made anew at another scale
+    assert of_one
+    assert all(readings.OLDER in line for line in of_one)
+    old = sum(readings.OLDER in line for line in table5)
+    assert f"{old} are {readings.OLDER}" in written[page.DOCS / "results.md"]
 
 
 def test_every_file_is_asked_something_and_every_link_of_the_answers_leads_somewhere():
