@@ -10,8 +10,7 @@ import contest_answers
 import plots
 import readings
 import text_answers
-from leakgauge.reproduce import SCALES, named_table
-from leakgauge.reproduce.orders import orders
+from leakgauge.reproduce import SCALES
 from leakgauge.reproduce.standing import at_null, higher_is_leakier
 from readings import OURS, Result, number, spread
 from result_tables import anchor, control, table
@@ -224,7 +223,7 @@ def _conclusions(result: Result) -> list[str]:
     """What the file itself concludes, by a rule, from its rows."""
     if "verdict" in result:
         return list(result["verdict"]["summary"][:1])
-    return orders(named_table(result["experiment"]), result["rows"])[:2]
+    return readings.orders_of(result)[:2]
 
 
 def _told(result: Result, rows: Sequence[Result], metric: str) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.catalogue import METRICS
-from leakgauge.reproduce import SCALES, outdated_rows
+from leakgauge.reproduce import SCALES, TABLES, outdated_rows
+from leakgauge.reproduce.orders import orders
 from leakgauge.reproduce.standing import at_null, standing
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,6 +47,12 @@ def newest(results: Mapping[str, Result]) -> dict[str, Result]:
         for name, result in results.items()
         if "experiment" not in result or SCALES.index(result["scale"]) == largest[result["experiment"]]
     }
+
+
+def orders_of(result: Result) -> list[str]:
+    """In which order rows stand, as it is read today; of a table that is no more, nothing."""
+    table = TABLES.get(result["experiment"])
+    return [] if table is None else orders(table, result["rows"])
 
 
 def metrics_of(result: Result) -> list[str]:
