@@ -94,6 +94,7 @@ QUESTIONS = (
     Question(
         "Do skewed labels make restoring them harder?", "ma2023-table4", "label_counts", r"with BatchNorm/dropout$"
     ),
+    Question("Are labels restored through deep networks, with a thousand classes?", "ma2023-models", "label_counts"),
     Question(
         "Which rule restores labels best once a model is trained?", "ma2023-methods", "label_recall", r"^trained, K=64"
     ),
