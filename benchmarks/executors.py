@@ -20,7 +20,8 @@ import resource
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ PLAN = AuditPlan(
     defences=("none", "clipping:max_norm=1"),
     steps=60,
 )
+
+
+_OURS = "LEAKGAUGE_CLUSTER_OF"
 
 
 class Watched:
@@ -186,6 +190,7 @@ def ray_faults(folder: Path) -> dict[str, Any]:
     import ray
     from ray.cluster_utils import Cluster
 
+    os.environ[_OURS] = str(os.getpid())  # which the processes of this cluster inherit, and no others
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     prepared = prepare(replace(PLAN, rounds=6, nulls=6, steps=60))
@@ -199,8 +204,7 @@ def ray_faults(folder: Path) -> dict[str, Any]:
     def watch(index: int, title: str, slot: int = 0) -> Progress:
         del title, slot
         if index == 6 and not killed:
-            process = next(int(one.name) for one in Path("/proc").iterdir() if is_actor(one))
-            os.kill(process, signal.SIGKILL)
+            os.kill(next(actors()), signal.SIGKILL)
             killed.append("worker")
         elif index == 12 and len(killed) == 1:
             cluster.remove_node(node, allow_graceful=False)
@@ -220,16 +224,26 @@ def ray_faults(folder: Path) -> dict[str, Any]:
         "equal": digits(prepared.cases, store) == digits(prepared.cases, calm),
         "cluster_seconds": round(ready, 1),
         "seconds": round(took, 1),
-        "actors_left": sum(is_actor(one) for one in Path("/proc").iterdir()),
+        "actors_left": len(outlived()),
     }
 
 
-def is_actor(process: Path) -> bool:
-    """Whether a folder of /proc is that of a worker of ours on a Ray cluster."""
-    try:
-        return process.name.isdigit() and b"ray::CaseActor" in (process / "cmdline").read_bytes()
-    except OSError:
-        return False
+def actors() -> Iterator[int]:
+    """The workers of the cluster that this process started; others may run beside it."""
+    mark = f"{_OURS}={os.getpid()}".encode()
+    for process in Path("/proc").iterdir():
+        with suppress(OSError):
+            named = process.name.isdigit() and b"ray::CaseActor" in (process / "cmdline").read_bytes()
+            if named and mark in (process / "environ").read_bytes().split(b"\0"):
+                yield int(process.name)
+
+
+def outlived(patience: float = 20.0) -> list[int]:
+    """Workers that are left once they have had the time to see that their cluster is gone."""
+    until = time.monotonic() + patience
+    while (left := list(actors())) and time.monotonic() < until:
+        time.sleep(0.05)
+    return left
 
 
 def ray_run(prepared: PreparedAudit) -> dict[str, Any]:
