@@ -3,8 +3,9 @@
     python benchmarks/soak.py --minutes 60 --out FILE
 
 ``steady`` runs whole audits one after another in this process, each with data of its own, and fits a line to the
-memory it holds; ``stopped`` starts the command with workers, sends SIGINT or SIGTERM at a random moment, looks at what
-is left, and runs it again until it is complete: the answer is then that of an audit nobody disturbed.
+memory it holds; ``stopped`` starts commands in turn (an audit and a sweep with workers, a trade-off, a table of a paper,
+an attack on InstaHide), sends SIGINT or SIGTERM at a random moment, looks at what is left, and runs each again until it
+is complete: the answer is then that of a command nobody disturbed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -20,19 +22,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from leakgauge.audit.execute import execute, load_result
+from leakgauge.audit.execute import execute
 from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.audit.store import FolderStore
-from leakgauge.catalogue import standard_metrics
 from leakgauge.files import write_text
 from leakgauge.fingerprint import answering_code
 from leakgauge.version import VERSION
@@ -46,6 +49,18 @@ SMALL: dict[str, Any] = {
     "attacks": ("linear_layer", "quasi_newton"),
     "defences": ("none", "pruning:keep=0.1"),
     "nulls": 1,
+}
+TRADEOFF: dict[str, Any] = {
+    "dataset": "digits",
+    "model": "mlp:hidden=(6,)",
+    "train_steps": 2,
+    "defences": ["none", "clipping:max_norm=1+gaussian_noise:std=5"],
+    "attacks": ["linear_layer"],
+    "batch_sizes": [1],
+    "images": 2,
+    "threat_models": ["strongest"],
+    "training_steps": 6,
+    "distractors": 20,
 }
 WARM_UP = 5
 """Audits until caches and pools have the size that they keep."""
@@ -92,44 +107,83 @@ def steady(folder: Path, until: float, most: int | None = None) -> list[Held]:
     return held
 
 
-def command(out: Path) -> list[str]:
-    words = [sys.executable, "-m", "leakgauge", "audit", "--out", str(out), "--jobs", "2", "--json"]
-    for name, value in SMALL.items():
-        several = value if isinstance(value, tuple) else (value,)
-        words += [
-            word for one in several for word in (f"--{name.removesuffix('s') if several is value else name}", str(one))
-        ]
-    return [word.replace("_", "-") if word.startswith("--") else word for word in words]
+@dataclass(frozen=True)
+class Stoppable:
+    """A command that takes up again what was stopped: its words but for ``--out``, among files of ``folder``."""
+
+    name: str
+    words: tuple[str, ...]
+    folder: Path
+
+    def started(self, out: Path) -> subprocess.Popen[bytes]:
+        """In a group of its own, so that whom it started can be found."""
+        words = [sys.executable, "-m", "leakgauge", *self.words, "--json", "--out", str(out)]
+        silent = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+        return subprocess.Popen(words, cwd=self.folder, **silent)  # type: ignore[call-overload,no-any-return]
 
 
-def rows(out: Path) -> list[dict[str, Any]]:
-    """The answer without its times, which are all that two equal runs differ in."""
-    timed = ("seconds", "cpu_seconds")
-    found = load_result(out, standard_metrics()).to_json()["rows"]
-    return [{name: value for name, value in row.items() if name not in timed} for row in found]
+def stoppables(folder: Path) -> list[Stoppable]:
+    """What is stopped, and the files that it needs."""
+    named = {name: value if isinstance(value, tuple) else (value,) for name, value in SMALL.items()}
+    single = {name: name.removesuffix("s") if isinstance(SMALL[name], tuple) else name for name in named}
+    options = [
+        word
+        for name, values in named.items()
+        for value in values
+        for word in (f"--{single[name].replace('_', '-')}", str(value))
+    ]
+    write_text(folder / "grid.json", json.dumps({**SMALL, "seeds": [0, 1]}))
+    write_text(folder / "tradeoff.json", json.dumps(TRADEOFF))
+    hidden = ("--dataset", "photos:size=16", "--private", "8", "--copies", "20", "--scheme", "inside:k=2")
+    made = ("instahide", "challenge", "--make", "published", "--secret", "kept", *hidden, "--insecure-seed", "0")
+    subprocess.run([sys.executable, "-m", "leakgauge", *made], cwd=folder, capture_output=True, check=True)
+    attacked = ("instahide", "attack", "published", "--secret", "kept", "--labels-only", "--nulls", "1")
+    return [
+        Stoppable("audit", ("audit", "--jobs", "2", *options), folder),
+        Stoppable("tradeoff", ("tradeoff", "tradeoff.json"), folder),
+        Stoppable("sweep", ("sweep", "grid.json", "--jobs", "2"), folder),
+        Stoppable("reproduce", ("reproduce", "instahide/search"), folder),
+        Stoppable("instahide attack", attacked, folder),
+    ]
 
 
-def stopped(out: Path, random: Random, seconds: float) -> dict[str, Any]:
-    """One audit that is stopped at a random moment of its first ``seconds`` until it is complete; what was wrong."""
+_TIMED = re.compile(r"seconds|overhead|sentence")
+"""Keys of what two equal runs differ in: times, and the sentence of a trade-off, which has one."""
+
+
+def answer(printed: bytes) -> Any:
+    """What a command said in JSON, without its times."""
+    return _without_times(json.loads(printed))
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_times(one) for name, one in value.items() if not _TIMED.search(name)}
+    return [_without_times(one) for one in value] if isinstance(value, list) else value
+
+
+def stopped(what: Stoppable, out: Path, random: Random, seconds: float, reference: Any) -> dict[str, Any]:
+    """One command that is stopped at random moments of its first ``seconds`` until it is complete; what was wrong."""
     wrong: list[str] = []
     stops = 0
     for attempt in range(6):
-        with subprocess.Popen(
-            command(out), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-        ) as one:
+        with what.started(out) as one:
             if attempt < 2:
                 with suppress(subprocess.TimeoutExpired):
                     one.wait(random.uniform(0.0, seconds))
                 if one.poll() is None:
                     one.send_signal(random.choice(_STOPS))
                     stops += 1
-            _, said = one.communicate(timeout=1800)  # a busy machine is no hang
+            printed, said = one.communicate(timeout=1800)  # a busy machine is no hang
         wrong += [] if one.returncode in _ENDS else [f"ended with {one.returncode}: {said.decode()[-200:]}"]
         wrong += [f"orphan {process}" for process in outlived(one.pid)]
         wrong += left_over(out)
         if one.returncode == 0:
+            wrong += [] if answer(printed) == reference else ["another answer than undisturbed"]
             break
-    return {"stops": stops, "wrong": wrong}
+    else:
+        wrong.append("never complete")
+    return {"stops": stops, "wrong": [f"{what.name}: {sentence}" for sentence in wrong]}
 
 
 def outlived(leader: int, patience: float = 20.0) -> list[str]:
@@ -167,20 +221,19 @@ def left_over(out: Path) -> list[str]:
 def soak(minutes: float, seed: int = 0, audits: int | None = None, stops: int | None = None) -> list[dict[str, Any]]:
     """Half of the time each; ``audits`` and ``stops`` end them earlier."""
     random, began = Random(seed), time.monotonic()
-    with tempfile.TemporaryDirectory() as around:
+    with tempfile.TemporaryDirectory() as around, tempfile.TemporaryDirectory() as plans:
         folder = Path(around)
         held = steady(folder, began + 30 * minutes, audits)
-        first = time.monotonic()
-        subprocess.run(command(folder / "reference"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-        took, reference = time.monotonic() - first, rows(folder / "reference")
-        ends: list[dict[str, Any]] = []
-        while (stops is None or len(ends) < stops) and (not ends or time.monotonic() < began + 60 * minutes):
-            out = folder / f"stopped{len(ends)}"
-            ends.append(stopped(out, random, took))
-            if rows(out) != reference:
-                ends[-1]["wrong"].append("another answer than undisturbed")
-            shutil.rmtree(out)
-        left = sorted(path.name for path in folder.iterdir() if path.name != "reference")
+        chosen = stoppables(Path(plans))[:stops]
+        references = {what: undisturbed(what, folder / "reference") for what in chosen}
+        ends: list[tuple[str, dict[str, Any]]] = []
+        for what in cycle(chosen):
+            if len(ends) == stops or (len(ends) >= len(chosen) and time.monotonic() > began + 60 * minutes):
+                break
+            out, (seconds, reference) = folder / f"stopped{len(ends)}", references[what]
+            ends.append((what.name, stopped(what, out, random, seconds, reference)))
+            shutil.rmtree(out, ignore_errors=True)
+        left = sorted(path.name for path in folder.iterdir())
     settled = held[min(WARM_UP, len(held) - 1) :]
     return [
         {
@@ -194,10 +247,22 @@ def soak(minutes: float, seed: int = 0, audits: int | None = None, stops: int | 
         {
             "kind": "stopped",
             "audits": len(ends),
-            "stops": sum(one["stops"] for one in ends),
-            "wrong": [sentence for one in ends for sentence in one["wrong"]],
+            "commands": dict(Counter(name for name, _ in ends)),
+            "stops": sum(one["stops"] for _, one in ends),
+            "wrong": [sentence for _, one in ends for sentence in one["wrong"]],
         },
     ]
+
+
+def undisturbed(what: Stoppable, out: Path) -> tuple[float, Any]:
+    """How long a command takes that nobody stops, and its answer."""
+    first = time.monotonic()
+    with what.started(out) as one:
+        printed, said = one.communicate()
+    if one.returncode:
+        raise RuntimeError(f"{what.name} ended with {one.returncode}: {said.decode()[-500:]}")
+    shutil.rmtree(out)
+    return time.monotonic() - first, answer(printed)
 
 
 def sound(found: Sequence[dict[str, Any]]) -> bool:

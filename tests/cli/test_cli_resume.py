@@ -94,6 +94,24 @@ def test_an_audit_interrupted_while_it_prepares_leaves_nothing(
     assert not Path("out").exists()
 
 
+def test_a_sweep_interrupted_before_its_first_cell_says_so_and_is_resumed(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    Path("grid.toml").write_text(
+        'dataset = "digits"\nmodel = "mlp:hidden=(8,)"\ntrain_steps = 1\nattacks = ["linear_layer"]\nnulls = 1\n'
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(models, "train", interrupted)
+        stopped = command("sweep", "grid.toml", "--out", "out", "--json")
+    assert (stopped.code, stopped.out) == (130, "")
+    assert "Stopped before the first result" in stopped.err
+    done = command("sweep", "grid.toml", "--out", "out", "--json")
+    assert (done.code, done.payload["complete"]) == (0, True)
+
+
 def test_a_part_of_an_audit_neither_passes_nor_fails_a_limit(
     command: Command, words: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:

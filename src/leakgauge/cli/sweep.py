@@ -60,7 +60,10 @@ def sweep(
             tick(Tick(news.done, news.fraction))
 
         ended = run_sweep(plan, out, executor_for(jobs, ray), told)
-    rows = list(result_rows(FolderStore.open(out)))
+    store = FolderStore.open(out)
+    if not ended.complete and not store.runs():
+        raise KeyboardInterrupt  # before there was anything to show
+    rows = list(result_rows(store))
     if as_json:
         print_json("sweep", None, rows, complete=ended.complete, refused=ended.refused, failed=ended.failed)
     else:
