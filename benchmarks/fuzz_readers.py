@@ -30,26 +30,37 @@ from fuzz_mutations import (
     reworded,
 )
 from leakgauge import Federation, FedSGD, RecordedRound, learner_and_state, simulate_round
+from leakgauge.attacks.base import Stepper
 from leakgauge.attacks.encodings.demasking import Demasker, UNet, load_demasker
+from leakgauge.attacks.recipes.second_order import quasi_newton
 from leakgauge.audit.execute import execute, load_result
 from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.audit.recorded import OpenRound
+from leakgauge.audit.resumption import attack_resumably
 from leakgauge.audit.store import FolderStore
 from leakgauge.catalogue import MODELS, standard_metrics
-from leakgauge.config import build, build_client, build_loss, build_threat_model, from_mapping
+from leakgauge.config import build, build_client, build_dataset, build_loss, build_threat_model, from_mapping
 from leakgauge.data import Cifar10, Csv, ImageFolder, Mnist, Npz, Text, read_batch, read_images
+from leakgauge.data.datasets import Dataset
 from leakgauge.defences import NoDefence
 from leakgauge.encodings import InsideDataset, SeededKeys
 from leakgauge.encodings.challenge import make_challenge, read_challenge, read_secret
+from leakgauge.encodings.public_patches import read_public
+from leakgauge.files import write_tensors
 from leakgauge.generative import DCGAN, read_generator, write_generator
 from leakgauge.plan_files import load_config
-from leakgauge.protocol import THREAT_MODELS
+from leakgauge.progress import silent
+from leakgauge.protocol import THREAT_MODELS, UpdateObservation
 from leakgauge.protocol.recording import read_round, write_round
 from leakgauge.protocol.weight_files import read_weights
 from leakgauge.randomness import seeded
+from leakgauge.reproduce.result import numbers_of
+from leakgauge.reproduce.run import read_rows
+from leakgauge.reproduce.table import Found, Measured
 from leakgauge.sweep import compare_stores, read_grid, result_rows, status_of
 from leakgauge.tradeoff import TradeoffPlan
 from leakgauge.training.models import is_own_model
+from leakgauge.training.run import PreparedTraining, TrainingPlan, prepare_training, run_training
 from leakgauge.types import Batch
 
 IMAGES, CLASSES = (1, 8, 8), 10
@@ -111,8 +122,6 @@ def _write_weights(name: str) -> Callable[[Path], None]:
         elif name.endswith(".npz"):
             np.savez(folder / name, **{key: tensor.numpy() for key, tensor in weights.items()})
         else:
-            from leakgauge.files import write_tensors
-
             write_tensors(folder / name, weights, {"made": "here"})
 
     return write
@@ -308,6 +317,65 @@ def _read_challenge(folder: Path) -> object:
     return read_secret(folder / "secret", seen.encoded)
 
 
+def _write_news(folder: Path) -> None:
+    _write_store(folder)
+    running = [{"case": 0, "title": "a case", "step": 3, "share": 0.5, "loss": 0.1, "for": 2.0}]
+    news = {"process": 1, "machine": "here", "told": 1.0, "running": running, "speed": 1.0}
+    (folder / "driver.news").write_text(json.dumps(news))
+
+
+def _write_public(folder: Path) -> None:
+    images = torch.randint(0, 256, (4, *IMAGES), dtype=torch.uint8, generator=seeded(0, "fuzz"))
+    write_tensors(folder / "public.safetensors", {"images": images}, {"count": "4", "source": "photos"})
+
+
+def _write_rows(folder: Path) -> None:
+    measured = {"psnr": Measured(12.5, 0.5, 0.25, 4, 4)}
+    found = Found(measured, measured, {"steps": 3}, torch.rand(2, *IMAGES), torch.rand(2, *IMAGES))
+    pictures = {"one/originals": found.originals, "one/estimates": found.estimates}
+    write_tensors(
+        folder / "row.safetensors",
+        {name: images for name, images in pictures.items() if images is not None},
+        {"one": json.dumps(numbers_of(found))},
+    )
+
+
+@cache
+def _observation() -> UpdateObservation:
+    learner, state = learner_and_state(small_model())
+    federation = Federation(learner, state, FedSGD())
+    told = {"threat_model": THREAT_MODELS["informed"], "defence": NoDefence()}
+    return simulate_round(federation, _batch(), **told, generator=seeded(0, "client"))
+
+
+def _search() -> Stepper:
+    return quasi_newton(steps=3).search([_observation()], generator=seeded(0, "attack"))
+
+
+def _write_snapshot(folder: Path) -> None:
+    search = _search()
+    search.step()
+    kept = {**search.snapshot(), "audit.seconds": torch.zeros(2, dtype=torch.float64)}
+    FolderStore(folder).keep_snapshot("case", kept)
+
+
+def _read_snapshot(folder: Path) -> object:
+    return attack_resumably(_search, silent, FolderStore(folder), "case", every=60.0)
+
+
+@cache
+def _dataset() -> Dataset:
+    return build_dataset("digits", None)
+
+
+def _training() -> PreparedTraining:
+    return prepare_training(TrainingPlan("digits", model="mlp:hidden=(4,)", steps=2, batch_size=4), _dataset())
+
+
+def _train(folder: Path) -> object:
+    return run_training(_training(), folder)
+
+
 SEALED = (damaged, resealed_safetensors, resealed_safetensors)
 
 READERS: tuple[Reader, ...] = (
@@ -395,6 +463,32 @@ READERS: tuple[Reader, ...] = (
         ("public/encodings.safetensors", "secret/secret.safetensors"),
         SEALED,
         _read_challenge,
+    ),
+    Reader(
+        "news of a store",
+        _write_news,
+        ("driver.news",),
+        (damaged, resealed_json, resealed_json),
+        lambda folder: status_of(FolderStore.open(folder)),
+        writes=True,
+    ),
+    Reader(
+        "snapshot of an attack", _write_snapshot, ("snapshots/case.safetensors",), SEALED, _read_snapshot, writes=True
+    ),
+    Reader("checkpoint of a training", _train, ("trainings/*",), SEALED, _train, writes=True),
+    Reader(
+        "rows of a table",
+        _write_rows,
+        ("row.safetensors",),
+        SEALED,
+        lambda folder: [numbers_of(one) for one in read_rows(folder / "row.safetensors").values()],
+    ),
+    Reader(
+        "public images",
+        _write_public,
+        ("public.safetensors",),
+        SEALED,
+        lambda folder: read_public(folder / "public.safetensors"),
     ),
     Reader("challenge .json", _write_challenge, ("public/challenge.json",), (damaged, resealed_json), _read_challenge),
 )

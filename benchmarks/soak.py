@@ -3,9 +3,9 @@
     python benchmarks/soak.py --minutes 60 --out FILE
 
 ``steady`` runs whole audits one after another in this process, each with data of its own, and fits a line to the
-memory it holds; ``stopped`` starts commands in turn (an audit and a sweep with workers, a trade-off, a table of a paper,
-an attack on InstaHide), sends SIGINT or SIGTERM at a random moment, looks at what is left, and runs each again until it
-is complete: the answer is then that of a command nobody disturbed.
+memory it holds; ``stopped`` starts commands in turn (audit and sweep with workers, trade-off, a table of a paper, an
+attack on InstaHide), sends SIGINT or SIGTERM at a random moment, looks at what is left, and runs each again until it is
+complete: the answer is then that of a command nobody disturbed.
 """
 
 from __future__ import annotations

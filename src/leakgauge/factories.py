@@ -14,6 +14,9 @@ from torch import nn
 
 from leakgauge.errors import InvalidCase
 
+MOST_OPTIONS = 10_000
+"""Characters: a model of a hundred thousand layers is no model."""
+
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 _BARE = re.compile(r"(?<![^,\s])([A-Za-z_]\w*)\s*=\s*([\w./\\~@-][\w ./\\~@-]*)(?=,\s*[A-Za-z_]\w*\s*=|$)")
 """An option whose value holds nothing but what names of files do; found in time that grows as the words do."""
@@ -95,6 +98,8 @@ def read_options(rest: str, text: str) -> dict[str, Any]:
     """
     if not rest:
         return {}
+    if len(rest) > MOST_OPTIONS:
+        raise InvalidCase(f"The options of {text[:40]!r}... have {len(rest)} characters; say at most {MOST_OPTIONS}.")
     try:
         return _parsed(rest)
     except _UNREADABLE as error:

@@ -46,14 +46,32 @@ def atomic_path(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def inside(folder: Path, name: str) -> Path:
-    """The file of this name in a folder, whoever wrote the name; refused where it would lie elsewhere."""
+def inside(folder: Path, name: str, around: Path | None = None) -> Path:
+    """What has this name in a folder, whoever wrote the name; refused where it lies out of ``around``, by default the
+    folder's own."""
+    around = folder.parent if around is None else around
     if not _PLAIN_NAME.fullmatch(name):
         raise InvalidFile(f"{name[:80]!r} is no name of a file in {folder}; its records were damaged or forged.")
     path = folder / name
-    if not path.resolve().is_relative_to(folder.parent.resolve()):
-        raise InvalidFile(f"{path} leads out of {folder.parent} by a link; copy what it leads to into the folder.")
+    try:
+        within = path.resolve().is_relative_to(around.resolve())
+    except (OSError, RuntimeError):  # links that lead to each other
+        within = False
+    if not within:
+        raise InvalidFile(f"{path} leads out of {around} by a link; copy what it leads to into the folder.")
     return path
+
+
+def folder_inside(folder: Path, name: str) -> Path:
+    """A folder of one of ours, made if it was missing; refused where it is a link that leads elsewhere."""
+    return writable_folder(inside(folder, name, folder))
+
+
+def check_regular(source: Path) -> None:
+    """Refuse what is there and no file, before it is opened: a pipe waits for ever, a device never ends."""
+    if source.exists() and not source.is_file():
+        kind = "folder" if source.is_dir() else "pipe or a device"
+        raise InvalidFile(f"Cannot read {source}: it is a {kind}, not a file; check the path.")
 
 
 def write_text(target: Path, text: str) -> None:
@@ -83,6 +101,7 @@ def write_tensors(target: Path, tensors: Mapping[str, Tensor], metadata: Mapping
 
 def read_tensors(source: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a safetensors file; anything else is refused without being interpreted."""
+    check_regular(source)
     try:
         with source.open("rb") as stream:
             start = stream.read(9)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -411,6 +412,72 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path, make_record: M
     with pytest.raises(InvalidFile, match="by a link"):
         store.keep_snapshot("key", {"x": torch.zeros(1)})
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("name", ["audit.sqlite", "driver.sqlite", "tensors", "snapshots"])
+def test_nothing_of_a_store_is_a_link_out_of_it(tmp_path: Path, make_record: MakeRecord, name: str) -> None:
+    """Whoever sent the folder would say which file is opened, made or changed."""
+    outside = tmp_path / "outside"
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / name).symlink_to(outside, target_is_directory=True)
+
+    def use() -> None:
+        store = FolderStore.create(folder)
+        store.keep_snapshot("key", {"x": torch.zeros(1)})
+        with store.driven():
+            pass
+
+    with pytest.raises(InvalidFile, match="by a link"):
+        use()
+    assert not outside.exists()
+
+
+def test_a_link_to_itself_is_refused_like_any_other(tmp_path: Path) -> None:
+    FolderStore.create(tmp_path / "out")
+    (tmp_path / "out" / "driver.sqlite").symlink_to("driver.sqlite")
+    with pytest.raises(InvalidFile, match="by a link"), FolderStore.open(tmp_path / "out").driven():
+        pass
+
+
+ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x AS id, 'a' AS description FROM c"
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        f"DROP TABLE runs; CREATE VIEW Runs AS {ENDLESS}",
+        "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM records; END",
+        "DROP TABLE records; CREATE TABLE records (key TEXT, body TEXT AS (hex(zeroblob(400000000))))",
+        "CREATE INDEX i ON records (hex(zeroblob(1000)))",
+    ],
+    ids=["an endless view", "a trigger", "a computed column", "a computed index"],
+)
+def test_a_database_with_other_than_our_tables_is_refused_before_it_is_asked(tmp_path: Path, planted: str) -> None:
+    FolderStore.create(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "audit.sqlite")) as connection:
+        connection.executescript(planted)
+    for enter in (FolderStore.open, FolderStore.create):
+        with pytest.raises(InvalidFile, match="that LeakGauge does not make") as refusal:
+            enter(tmp_path)
+        assert one_sentence(refusal.value)
+
+
+def test_a_pipe_in_the_place_of_pictures_or_news_is_not_waited_for(tmp_path: Path, make_record: MakeRecord) -> None:
+    store = FolderStore.create(tmp_path)
+    store.put(make_record(key="one"))
+    os.mkfifo(tmp_path / "tensors" / "one.safetensors")
+    os.mkfifo(tmp_path / "driver.news")
+    with pytest.raises(InvalidFile, match="a pipe"):
+        store.get("one")
+    assert store.news() == {}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "{", "\ud800", '{"a": "' + "x" * (2 << 20) + '"}'])
+def test_news_that_are_none_are_no_news(tmp_path: Path, text: str) -> None:
+    store = FolderStore.create(tmp_path)
+    (tmp_path / "driver.news").write_text(text, "utf-8", errors="surrogatepass")
+    assert store.news() == {}
 
 
 @pytest.mark.parametrize("column", ["description", "keys"])

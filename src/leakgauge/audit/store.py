@@ -18,7 +18,15 @@ from leakgauge.attacks.base import Snapshot
 from leakgauge.audit.record import Pictures, Record, upgrade
 from leakgauge.bounds.bound import read_bounds
 from leakgauge.errors import InvalidFile
-from leakgauge.files import inside, read_tensors, writable_folder, write_tensors, write_text
+from leakgauge.files import (
+    check_regular,
+    folder_inside,
+    inside,
+    read_tensors,
+    writable_folder,
+    write_tensors,
+    write_text,
+)
 from leakgauge.stored import check_fields, check_keys, conforms
 from leakgauge.types import Outcome
 
@@ -35,6 +43,9 @@ _TABLES = (
     "started TEXT DEFAULT CURRENT_TIMESTAMP)",
 )
 
+_OWN = frozenset(table.replace("IF NOT EXISTS ", "") for table in _TABLES)
+"""The same as sqlite notes them."""
+
 _DESCRIBED: Mapping[str, Any] = {
     **dict.fromkeys(("dataset", "model", "threat_model", "crowd", "command", "refused", "version"), str | None),
     **dict.fromkeys(("defences", "attacks", "files", "class_names"), list[str]),
@@ -48,6 +59,9 @@ _DESCRIBED: Mapping[str, Any] = {
 _SWEPT: Mapping[str, Any] = {"place": dict[str, Any], "grid": dict[str, Any], "cells": int}
 
 _LOCK, _NEWS = "driver.sqlite", "driver.news"
+
+_MOST_NEWS = 1 << 20
+"""Characters of news that are read; what is longer is none."""
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that is writing."""
@@ -123,7 +137,7 @@ class FolderStore(Store):
     @classmethod
     def create(cls, folder: Path) -> FolderStore:
         store = cls(writable_folder(folder))
-        writable_folder(store._tensors)
+        folder_inside(folder, store._tensors.name)
         with store._connection() as connection:
             _write_ahead(connection)
         store._migrate(_TABLES)
@@ -237,7 +251,7 @@ class FolderStore(Store):
 
     @contextmanager
     def _lock(self) -> Iterator[sqlite3.Connection]:
-        path = self.folder / _LOCK
+        path = inside(self.folder, _LOCK, self.folder)
         try:
             connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         except sqlite3.Error as error:
@@ -267,13 +281,16 @@ class FolderStore(Store):
 
     def news(self) -> dict[str, Any]:
         """What the last run told last; empty where there is none."""
-        with suppress(OSError, ValueError):
-            told = json.loads((self.folder / _NEWS).read_text("utf-8"))
+        path = self.folder / _NEWS
+        with suppress(OSError, ValueError, RecursionError, InvalidFile):
+            check_regular(path)
+            with path.open(encoding="utf-8") as stream:
+                told = json.loads(stream.read(_MOST_NEWS))
             return told if isinstance(told, dict) else {}
         return {}
 
     def keep_snapshot(self, key: str, snapshot: Snapshot) -> None:
-        writable_folder(self._snapshots)
+        folder_inside(self.folder, self._snapshots.name)
         write_tensors(inside(self._snapshots, f"{key}.safetensors"), snapshot)
 
     def snapshot(self, key: str) -> Snapshot | None:
@@ -307,14 +324,26 @@ class FolderStore(Store):
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        path = self.folder / "audit.sqlite"
+        path = inside(self.folder, "audit.sqlite", self.folder)
         try:
             with closing(sqlite3.connect(path, timeout=_PATIENCE)) as connection, connection:
+                _check_tables(connection, path)
                 yield connection
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise InvalidFile(
                 f"The results in {path} cannot be used ({error}); choose another --out folder."
             ) from error
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse other than our tables under their names: a view may compute without end, a trigger change what is kept."""
+    asked = "SELECT type, name, sql FROM sqlite_master WHERE lower(tbl_name) IN ('records', 'runs') AND sql IS NOT NULL"
+    for kind, name, text in connection.execute(asked):
+        if " ".join(str(text).split()).replace("( ", "(").replace(" )", ")") not in _OWN:
+            raise InvalidFile(
+                f"The results in {path} hold a {kind} {str(name)[:80]!r} that LeakGauge does not make; choose another "
+                "--out folder."
+            )
 
 
 def _run_of(number: int, description: str, keys: str, started: str) -> dict[str, Any]:

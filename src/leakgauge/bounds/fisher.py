@@ -78,7 +78,7 @@ def error_bound(
     size = batch.inputs[0].numel()
     update = update_function(inner, learner, state, batch)
     squares = squared_jacobian(update, batch.inputs, probes, generator) / len(batch)
-    information = rounds * squares / deviation**2
+    information = rounds * squares / (deviation * deviation)  # a power of a large number raises
     return ErrorBound(
         information,
         unbiased=size / information if information else math.inf,

@@ -15,7 +15,7 @@ from leakgauge.audit.store import check_reachable
 from leakgauge.config import choose
 from leakgauge.data import Dataset, Photos
 from leakgauge.data.datasets import rank_within_class
-from leakgauge.errors import InvalidCase
+from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.fingerprint import digest
 from leakgauge.progress import Watch, unwatched
@@ -182,7 +182,7 @@ def data_key(words: Sequence[str], bench: Bench) -> str:
 def _measure(bench: Bench, measure: Measure, names: Sequence[str]) -> Mapping[str, Found]:
     path = writable_folder(bench.folder) / f"{row_key(bench, measure, names)}.safetensors"
     if path.is_file():
-        return _read(path)
+        return read_rows(path)
     found = measure(bench, names)
     pictures = {
         f"{name}/{kind}": images[:MOST]
@@ -194,9 +194,13 @@ def _measure(bench: Bench, measure: Measure, names: Sequence[str]) -> Mapping[st
     return found
 
 
-def _read(path: Path) -> dict[str, Found]:
+def read_rows(path: Path) -> dict[str, Found]:
+    """What was kept of rows that are measured in one go."""
     pictures, texts = read_tensors(path)
-    return {
-        name: found_of(json.loads(text), pictures.get(f"{name}/originals"), pictures.get(f"{name}/estimates"))
-        for name, text in texts.items()
-    }
+    try:
+        return {
+            name: found_of(json.loads(text), pictures.get(f"{name}/originals"), pictures.get(f"{name}/estimates"))
+            for name, text in texts.items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidFile(f"The rows in {path} are damaged; delete the file, and they are measured again.") from error

@@ -16,7 +16,7 @@ from torch import Tensor
 from leakgauge.audit.executors import Executor, InProcess
 from leakgauge.data import Dataset, DataSource
 from leakgauge.errors import InvalidCase
-from leakgauge.files import finite
+from leakgauge.files import finite, inside
 from leakgauge.fingerprint import answering_code, code_fingerprint, digest
 from leakgauge.progress import Progress, Watch, unwatched
 from leakgauge.reproduce.contest import Contest
@@ -154,7 +154,7 @@ class Bench:
     @property
     def folder(self) -> Path:
         """Keeps finished rows, and what several of them share."""
-        return self.options.out / "rows"
+        return inside(self.options.out, "rows", self.options.out)
 
     def begin(self, title: str, piece: int = 0) -> Progress:
         """Tell the watch what begins, in one of the row's pieces; the answer is to be told how it goes on."""

@@ -14,7 +14,7 @@ from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.store import FolderStore
 from leakgauge.config import build_dataset, build_loss
 from leakgauge.errors import LeakGaugeError
-from leakgauge.files import writable_folder, write_tensors
+from leakgauge.files import folder_inside, write_tensors
 from leakgauge.fingerprint import digest, training_code
 from leakgauge.progress import Progress, silent
 from leakgauge.sweep.grid import SweepCell, SweepGrid
@@ -113,7 +113,7 @@ def _trained(plan: AuditPlan, out: Path, progress: Progress) -> AuditPlan:
     fresh = victim_model(plan.model, dataset, seed=plan.seed, state=plan.state, steps=0, normalise=plan.normalise)
     words = (training_code(), plan.dataset, plan.model, plan.loss, repr(plan.normalise))
     key = digest(words, (*fresh.state_dict().values(), dataset.train.labels), (steps, plan.seed))
-    path = writable_folder(out / "models") / f"{key}.safetensors"
+    path = folder_inside(out, "models") / f"{key}.safetensors"
     if not path.is_file():
         model = victim_model(
             plan.model,

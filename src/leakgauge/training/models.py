@@ -58,6 +58,8 @@ def default_steps(words: str, state: str | None) -> int:
 
 def model_for(dataset: Dataset, factory: ModelFactory, *, seed: int, classes: int | None = None) -> nn.Module:
     """An untrained model for the images of a dataset, which it normalises by its training images."""
+    if not -(2**63) <= seed < 2**64:
+        raise InvalidCase(f"torch knows no seed of {len(str(abs(seed)))} digits; choose a number below 2**64.")
     if isinstance(dataset.space, TokenSpace) != isinstance(factory, TextModel):
         raise InvalidCase(
             f"{type(factory).__name__} does not take {dataset.space.kinds}, which {dataset.name!r} consists of; choose "

@@ -14,7 +14,7 @@ from leakgauge.checkpoints import CHECKPOINT_EVERY, run_kept
 from leakgauge.config import build, build_dataset, build_defence, build_loss, choose
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, guaranteed_epsilon
-from leakgauge.files import finite
+from leakgauge.files import finite, inside
 from leakgauge.fingerprint import digest, training_code
 from leakgauge.metrics import Identification, Summary, summarise
 from leakgauge.progress import Progress, silent
@@ -202,7 +202,7 @@ def run_training(
 
 def checkpoint(prepared: PreparedTraining, folder: Path) -> Path:
     """Where a training is kept, under way and finished; another training has another file."""
-    return folder / "trainings" / f"{prepared.key}.safetensors"
+    return inside(folder / "trainings", f"{prepared.key}.safetensors")
 
 
 def _measure(prepared: PreparedTraining) -> Trained:

@@ -23,7 +23,7 @@ from leakgauge.config import build_threat_model
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, NoDefence
 from leakgauge.errors import InvalidCase
-from leakgauge.files import finite, read_tensors
+from leakgauge.files import finite, inside, read_tensors
 from leakgauge.fingerprint import digest
 from leakgauge.metrics.lpips import find_weights
 from leakgauge.models import ModelFactory
@@ -134,7 +134,9 @@ class Setting(Measure):
         attack, folder = self.attack, bench.options.out
         if isinstance(attack, WithGenerator):
             progress = _lazily(bench, f"training the generator of {name}")
-            attack = attack.prepare(bench.data, seed=bench.seed, folder=folder / "generators", progress=progress)
+            attack = attack.prepare(
+                bench.data, seed=bench.seed, folder=inside(folder, "generators", folder), progress=progress
+            )
         ready = replace(self, attack=attack)
         chosen = self._draw(bench)
         truths, decoys = chosen[: self.updates], chosen[self.updates :]
@@ -173,7 +175,7 @@ class Setting(Measure):
             self.model,
             bench.data,
             self.training,
-            bench.options.out / "models",
+            inside(bench.options.out, "models", bench.options.out),
             seed=seed,
             classes=self.classes,
             progress=progress,
