@@ -35,7 +35,9 @@ def import_factory(reference: str) -> nn.Module:
     # The user's own code may fail in any way; what it says is the cause.
     try:
         model = factory(**options)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit among them
         needs = "take these arguments" if options else "be callable without arguments"
         raise InvalidCase(
             f"The model factory {reference!r} must {needs}, but failed ({cause(error)}); give what it needs, as in "
@@ -61,7 +63,9 @@ def import_named(reference: str, what: str) -> Any:
         sys.path.insert(0, here)
     try:
         return getattr(importlib.import_module(module_name), attribute)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit among them
         raise InvalidCase(
             f"The {what} {reference!r} cannot be imported ({cause(error)}); check its name and run from its folder."
         ) from error

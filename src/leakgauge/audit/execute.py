@@ -10,7 +10,7 @@ from typing import Any
 
 from leakgauge.audit.case import Case
 from leakgauge.audit.executors import Executor, InProcess
-from leakgauge.audit.result import AuditResult, summarise_records
+from leakgauge.audit.result import AuditResult, summarise_records, summarise_stored
 from leakgauge.audit.resumption import SNAPSHOT_EVERY
 from leakgauge.audit.run import Metrics, recall
 from leakgauge.audit.store import FolderStore, MemoryStore
@@ -91,4 +91,4 @@ def load_result(folder: Path, metrics: Metrics, progress: Progress = silent) -> 
         progress(Tick(number, number / (len(last["keys"]) + 1)))  # the page is one piece more
     if not records:
         raise InvalidCase(f"The audit in {folder} was stopped before its first result; run it again.")
-    return summarise_records(records, last["description"], complete=len(records) == len(last["keys"]))
+    return summarise_stored(records, last, folder)

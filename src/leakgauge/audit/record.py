@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -134,6 +134,17 @@ class Record:
         record = cls(**values, pictures=pictures)
         check_fields(record)
         return record
+
+
+def check_together(records: Iterable[Record]) -> None:
+    """``ValueError`` where records of one round and its nulls are not about the same private examples."""
+    asked: dict[tuple[str, int], int] = {}
+    for one in records:
+        lengths = {len(values) for values in (one.evidence, one.copied) if values}
+        if one.evidence:
+            lengths.add(asked.setdefault((one.defence, one.round), len(one.evidence)))
+        if len(lengths) > 1:
+            raise ValueError(f"the record {one.key} is about other examples than its round")
 
 
 def upgrade(values: dict[str, Any]) -> dict[str, Any]:

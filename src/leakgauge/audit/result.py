@@ -12,10 +12,11 @@ import torch
 
 from leakgauge.audit.label_verdict import LabelJudgement, judge_labels
 from leakgauge.audit.limits import NOTHING_LEAKED, check, exceeding
-from leakgauge.audit.record import Record
+from leakgauge.audit.record import Record, check_together
 from leakgauge.audit.verdict import Judgement, Power, Verdict, judge, of_all
 from leakgauge.bounds import Bound, read_bounds
 from leakgauge.catalogue import METRICS, describe_metric
+from leakgauge.errors import InvalidFile
 from leakgauge.files import finite
 from leakgauge.metrics import PSNR, Identification, Kind, LabelRecall, Metric, Summary, summarise
 from leakgauge.protocol.facts import Fact, Subject
@@ -235,6 +236,17 @@ def decisive(rows: Sequence[Finding]) -> Finding:
     # Not simply the first: one attack may be inconclusive where another one, whose control worked, found nothing.
     judgement = of_all([row.judgement for row in rows])
     return next((row for row in rows if row.judgement is judgement), rows[0])
+
+
+def summarise_stored(records: Sequence[Record], run: Mapping[str, Any], folder: Path) -> AuditResult:
+    """What the records of a run in a folder say; each may be whole and yet not belong to the others."""
+    try:
+        check_together(records)
+        return summarise_records(records, run["description"], complete=len(records) == len(run["keys"]))
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+        raise InvalidFile(
+            f"The results in {folder} contradict each other; they were damaged or forged, choose another --out folder."
+        ) from error
 
 
 def summarise_records(

@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # who read our output, such as `head`, has seen enough
         _drop_output()
         sys.exit(ExitCode.UNREAD)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # whatever own code raises; Python would end with 1, an answer
         if isinstance(error.__context__, BrokenPipeError):  # rich turns it into an exit of its own
             _drop_output()
             sys.exit(ExitCode.UNREAD)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from leakgauge.cli.options import JsonFlag, LossOption, NormaliseOption
-from leakgauge.cli.output import stderr
+from leakgauge.cli.output import answers, stderr, stdout
 from leakgauge.errors import InvalidCase
 from leakgauge.version import VERSION
 
@@ -56,9 +54,9 @@ def check(
     found = replace(found, model=model)
     if as_json:
         payload = {"command": "check", "version": VERSION} | found.to_dict()
-        sys.stdout.write(json.dumps(payload, allow_nan=False) + "\n")
+        answers().write(json.dumps(payload, allow_nan=False) + "\n")
         return
-    console = Console()
+    console = stdout()
     for part in show_check(found, steps):
         console.print(part)
 

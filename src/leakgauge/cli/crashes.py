@@ -33,10 +33,10 @@ def _sentence(error: BaseException, where: str) -> str:
     said = " ".join(str(error).split())[:200].rstrip(".")
     if isinstance(error, MemoryError) or "can't allocate memory" in said:
         return f"Memory ran out; lower the batch size, the restarts or --jobs. Details are {where}."
-    if isinstance(error, SystemExit):
+    if not isinstance(error, Exception):
         return (
-            f"Code that the command called ended the program (SystemExit: {said}), so that there is no answer; let it "
-            f"raise an error instead. Details are {where}."
+            f"Code that the command called ended the program ({type(error).__name__}: {said}), so that there is no "
+            f"answer; let it raise an error instead. Details are {where}."
         )
     return f"This is a mistake of LeakGauge ({type(error).__name__}: {said}); please report it. Details are {where}."
 

@@ -21,7 +21,7 @@ from leakgauge.cli.options import (
     TrustOption,
     options_for,
 )
-from leakgauge.cli.output import Said, print_json, stderr
+from leakgauge.cli.output import Said, print_json, stderr, stdout
 
 if TYPE_CHECKING:
     from leakgauge.audit.explain import RoundExplanation
@@ -52,7 +52,6 @@ def explain(
     """Try other readings of a recorded round: sign, rate, mode, optimiser, normalisation, loss, labels and more; say
     which explains the update, and what to type."""
     options = locals()
-    from rich.console import Console
 
     from leakgauge.audit.recorded import RecordedPlan
     from leakgauge.report.explanations import explanation_table
@@ -64,7 +63,7 @@ def explain(
     if as_json:
         print_json("explain", plan.seed, found.to_json(), **said.values)
         return
-    console = Console()
+    console = stdout()
     for part in (*said.shown, explanation_table(found)):
         console.print(part)
 

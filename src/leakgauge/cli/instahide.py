@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from leakgauge.cli.instahide_attack import attack
 from leakgauge.cli.options import JsonFlag, SchemeOption
-from leakgauge.cli.output import print_json, print_rows, stderr
+from leakgauge.cli.output import print_json, print_rows, stderr, stdout
 from leakgauge.errors import InvalidCase
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ def estimate(
         for cost in costs
     ]
     print_rows(shown, "instahide estimate", as_json=False)
-    Console().print(CAVEAT)
+    stdout().print(CAVEAT)
 
 
 @group.command()

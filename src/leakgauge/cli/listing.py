@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from leakgauge.cli.options import JsonFlag, OutOption
-from leakgauge.cli.output import print_json, print_rows
+from leakgauge.cli.output import Screen, print_json, print_rows, stdout
 
 if TYPE_CHECKING:
     from leakgauge.report.parts import CataloguePart
@@ -56,7 +56,7 @@ def show(
             [_row(one) | {"words": one.words, "commands": list(one.commands), "made_of": one.made_of} for one in found],
         )
         return
-    console = Console()
+    console = stdout()
     for number, part in enumerate(found):
         if number:
             console.print()
@@ -69,7 +69,7 @@ def _row(part: CataloguePart) -> dict[str, Any]:
 
 def _names(found: list[CataloguePart]) -> None:
     """The names alone, kind by kind: all of it fits a screen."""
-    console = Console()
+    console = stdout()
     for kind in dict.fromkeys(one.kind for one in found):
         names = [one.name for one in found if one.kind == kind]
         console.print(Text(f"{kind} ({len(names)})", "bold"))
@@ -81,7 +81,7 @@ def _names(found: list[CataloguePart]) -> None:
 def _lines(found: list[CataloguePart]) -> None:
     from leakgauge.report.grids import lines
 
-    console = Console()
+    console = stdout()
     widest = max((len(one.name) for one in found), default=0)
     room = min(widest, _WIDEST_NAME) if console.width >= 60 else 0
     for kind in dict.fromkeys(one.kind for one in found):
@@ -93,7 +93,7 @@ def _lines(found: list[CataloguePart]) -> None:
         console.print("Nothing has these words; `leakgauge list` has all names.")
 
 
-def _print_part(console: Console, part: CataloguePart) -> None:
+def _print_part(console: Screen, part: CataloguePart) -> None:
     console.print(Text.assemble((part.name, "bold"), f" ({part.kind.replace('_', ' ')})"))
     for paragraph in part.words.split("\n\n"):
         console.print()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TextIO
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.text import Text
 
 from leakgauge.cli.exit_codes import ExitCode
@@ -25,6 +29,11 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
+
+_answers: ContextVar[TextIO | None] = ContextVar("answers", default=None)
+
+_COMMANDS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u202a-\\u202e\\u2066-\\u2069]")
+"""All that is no letter but line breaks and tabs: control characters, and those that reverse the direction."""
 
 _HEAVY = "leakgauge.catalogue"
 """Which brings all that takes seconds to import."""
@@ -74,7 +83,7 @@ def finish(
         said = {"headline": list(headline(result)), "exceeded": exceeded, "inconclusive": unknown}
         print_json(**payload | files | said | (dict(more.values) if more else {}))
     else:
-        console = Console()
+        console = stdout()
         first, *rest = headline(result)
         console.print(f"[bold]{escape(first)}[/]")
         for sentence in rest:
@@ -112,12 +121,12 @@ def print_rows(rows: list[dict[str, Any]], command: str, as_json: bool, seed: in
     from leakgauge.report.grids import FittedTable
 
     headings = list(rows[0]) if rows else []
-    Console().print(FittedTable(headings, [[Text(str(value)) for value in row.values()] for row in rows]))
+    stdout().print(FittedTable(headings, [[Text(str(value)) for value in row.values()] for row in rows]))
 
 
 def print_json(command: str, seed: int | None, rows: list[dict[str, Any]], **more: Any) -> None:
     payload = {"command": command, "version": VERSION, "seed": seed, "rows": rows} | more
-    sys.stdout.write(json.dumps(payload, allow_nan=False) + "\n")
+    answers().write(json.dumps(payload, allow_nan=False) + "\n")
 
 
 def exit_early() -> NoReturn:
@@ -131,13 +140,50 @@ def refuse(sentence: str) -> NoReturn:
     sys.exit(ExitCode.REFUSED)
 
 
-def stderr() -> Console:
-    return Console(stderr=True)
+class Screen(Console):
+    """Shows what names and files hold, and obeys none of it: to a terminal some characters are commands."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def printable(text: str) -> str:
+    """The text with a mark in the place of what would move the cursor, set a title or turn the order of letters.
+
+    >>> printable("a\\x1b[2Jb")
+    'a\ufffd[2Jb'
+    """
+    return _COMMANDS.sub("\ufffd", text)
+
+
+def stderr() -> Screen:
+    return Screen(stderr=True)
+
+
+def stdout() -> Screen:
+    return Screen(file=answers())
+
+
+def answers() -> TextIO:
+    """Where the answer of a command goes, whatever else is printed meanwhile."""
+    return _answers.get() or sys.stdout
+
+
+@contextmanager
+def answers_apart() -> Iterator[None]:
+    """What a model of the user's own prints goes to stderr: whoever reads the answer reads nothing else."""
+    before = _answers.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _answers.reset(before)
 
 
 def loaded(command: Callable[P, None]) -> Callable[P, None]:
     """The command, which says that it is loading while what is heavy is imported: seconds in which nothing else is
-    shown."""
+    shown. It may call code of the user's own."""
 
     @wraps(command)
     def run(*args: P.args, **known: P.kwargs) -> None:
@@ -145,10 +191,11 @@ def loaded(command: Callable[P, None]) -> Callable[P, None]:
         if console.is_terminal and _HEAVY not in sys.modules:
             with console.status("loading"):
                 importlib.import_module(_HEAVY)
-        command(*args, **known)
+        with answers_apart():
+            command(*args, **known)
 
     return run
 
 
 def print_path(what: str, path: Path) -> None:
-    Console().print(f"{what}: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)
+    stdout().print(f"{what}: [bold]{escape(str(path.resolve()))}[/]", soft_wrap=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from leakgauge.cli.check import input_shape
 from leakgauge.cli.options import (
@@ -15,7 +14,7 @@ from leakgauge.cli.options import (
     ModelOption,
     NormaliseOption,
 )
-from leakgauge.cli.output import print_json, print_path, stderr
+from leakgauge.cli.output import print_json, print_path, stderr, stdout
 from leakgauge.errors import InvalidCase
 from leakgauge.progress import Tick
 
@@ -86,7 +85,7 @@ def record(
         print_json("record", None, [], file=str(out), **facts)
         return
     for sentence in said:
-        Console().print(sentence, markup=False)
+        stdout().print(sentence, markup=False)
     print_path("Round", out)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from leakgauge.cli.options import JsonFlag, OutOption, RayOption, SeedOption
-from leakgauge.cli.output import exit_early, print_path, print_rows, stderr
+from leakgauge.cli.output import answers, exit_early, print_path, print_rows, stderr, stdout
 
 
 def reproduce(
@@ -48,9 +46,9 @@ def reproduce(
     with work_progress(stderr(), prepared.pieces) as watch:
         result = run(prepared, watch=watch, executor=executor_for(jobs, ray))
     if as_json:
-        sys.stdout.write(json.dumps(result.to_dict(), allow_nan=False) + "\n")
+        answers().write(json.dumps(result.to_dict(), allow_nan=False) + "\n")
     else:
-        Console().print(grid(result))
+        stdout().print(grid(result))
     if not result.complete:
         exit_early()
     file = options.file(result.table)

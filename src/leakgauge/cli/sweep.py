@@ -5,18 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.text import Text
 
 from leakgauge.cli.exit_codes import ExitCode
 from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, RayOption, TrustOption
-from leakgauge.cli.output import exit_early, print_json, print_rows, stderr
+from leakgauge.cli.output import answers, exit_early, print_json, print_rows, printable, stderr, stdout
 from leakgauge.errors import InvalidCase
 
 if TYPE_CHECKING:
@@ -67,8 +66,8 @@ def sweep(
     if as_json:
         print_json("sweep", None, rows, complete=ended.complete, refused=ended.refused, failed=ended.failed)
     else:
-        Console().print(_table(rows))
-        Console().print(
+        stdout().print(_table(rows))
+        stdout().print(
             f"{ended.done} cases of {ended.cells} cells, {ended.refused} cells refused, {ended.failed} cases failed; "
             f"all of it: leakgauge results {out} --format csv",
             soft_wrap=True,
@@ -94,8 +93,8 @@ def _forecast(plan: SweepGrid, jobs: int | None, as_json: bool) -> None:
         print_json("sweep", None, rows, wall=found.wall(side_by_side), **taken, **said)
         return
     for line in _reasons(found):
-        Console().print(line, soft_wrap=True, markup=False)
-    Console().print(_said(found, side_by_side), soft_wrap=True)
+        stdout().print(line, soft_wrap=True, markup=False)
+    stdout().print(_said(found, side_by_side), soft_wrap=True)
 
 
 def _reasons(found: Forecasts) -> list[str]:
@@ -138,9 +137,9 @@ def status(folder: StoreArgument = Path("sweep"), as_json: JsonFlag = False) -> 
 
     found = status_of(FolderStore.open(folder))
     if as_json:
-        sys.stdout.write(json.dumps({"command": "status"} | found.to_dict(), allow_nan=False) + "\n")
+        answers().write(json.dumps({"command": "status"} | found.to_dict(), allow_nan=False) + "\n")
         return
-    console = Console()
+    console = stdout()
     who = f"running (process {found.process} on {found.machine})" if found.alive else "not running"
     state = "complete" if found.complete else "not complete; run the same command to go on" if not found.alive else who
     cells = "" if found.cells is None else f"{found.begun + found.refused} of {found.cells} cells begun, "
@@ -173,11 +172,11 @@ def results(
     if form == "parquet":
         write_parquet(rows, file)
     elif form == "table":
-        Console().print(_table(rows))
+        stdout().print(_table(rows))
     else:
         text = _csv(rows) if form == "csv" else json.dumps({"command": "results", "rows": rows}, allow_nan=False) + "\n"
         if file is None:
-            sys.stdout.write(text)
+            answers().write(text)
         else:
             write_text(file, text)
 
@@ -191,7 +190,7 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     writer = csv.DictWriter(out, _columns(rows), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return out.getvalue()
+    return printable(out.getvalue())
 
 
 def write_parquet(rows: Sequence[dict[str, Any]], file: Path | None) -> None:

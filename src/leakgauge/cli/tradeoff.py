@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from leakgauge.cli.options import JobsOption, JsonFlag, OutOption, RayOption, SeedOption, TrustOption
-from leakgauge.cli.output import exit_early, print_path, stderr
+from leakgauge.cli.output import answers, exit_early, print_path, stderr, stdout
 
 
 def tradeoff(
@@ -49,9 +47,9 @@ def tradeoff(
     result = run(plan, out, stages(stderr()), executor=executor_for(jobs, ray))
     page = write_tradeoff(result, out, config or Path("plan.json"))
     if as_json:
-        sys.stdout.write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")
+        answers().write(json.dumps(result.to_dict() | {"sentence": sentence(result)}, allow_nan=False) + "\n")
     else:
-        console = Console()
+        console = stdout()
         console.print(f"[bold]{escape(sentence(result))}[/]")
         for remark in remarks(result):
             console.print(escape(remark))

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from leakgauge.cli.options import JsonFlag, LossOption, ModelOption, NormaliseOption, OutOption, SeedOption, options_for
-from leakgauge.cli.output import exit_early, print_json, print_path, stderr
+from leakgauge.cli.output import exit_early, print_json, print_path, stderr, stdout
 
 
 def train(
@@ -62,7 +61,7 @@ def train(
         return
     from leakgauge.report.tradeoff_words import utility
 
-    Console().print(f"[bold]{escape(utility(trained))}[/]", soft_wrap=True)
+    stdout().print(f"[bold]{escape(utility(trained))}[/]", soft_wrap=True)
     print_path("Weights", out / "model.safetensors")
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from leakgauge.cli.check import input_shape
 from leakgauge.cli.exit_codes import ExitCode
 from leakgauge.cli.options import JsonFlag, NormaliseOption
-from leakgauge.cli.output import print_json, stderr
+from leakgauge.cli.output import print_json, stderr, stdout
 
 if TYPE_CHECKING:
     from leakgauge.progress import Progress
@@ -107,7 +106,7 @@ def _own_data(path: Path, space: InputSpace) -> Batch:
 
 
 def _show(found: VettedModel) -> None:
-    console = Console()
+    console = stdout()
     if not found.suspicious:
         console.print("Nothing suspicious was found, which is no proof that there is nothing.", style="bold")
     for one in found.suspicions:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leakgauge.audit.result import AuditResult, Finding, summarise_records
+from leakgauge.audit.result import AuditResult, Finding, summarise_stored
 from leakgauge.audit.store import FolderStore
 from leakgauge.errors import InvalidCase
 from leakgauge.files import finite
@@ -47,7 +47,7 @@ def read_cells(store: FolderStore) -> Iterator[CellResult]:
         records = list(store.records(keys))
         result = None
         if records:
-            result = summarise_records(records, description, complete=len(records) == len(keys))
+            result = summarise_stored(records, run, store.folder)
         place = description.get("sweep", {}).get("place", {})
         yield CellResult(place, description, keys, description.get("refused"), result)
 

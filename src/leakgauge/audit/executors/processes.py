@@ -6,6 +6,7 @@ import math
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -167,6 +168,7 @@ def _work(line: Connection, lifeline: Connection, store: Store, snapshot_every: 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; ours tells this one
     threading.Thread(target=_die_with, args=(lifeline,), daemon=True).start()
     torch.set_num_threads(1)
+    sys.stdout = sys.stderr  # where the driver writes its answer, a model prints nothing
     opened: dict[int, tuple[Sequence[Case], Metrics]] = {}
     try:
         line.send(Started())
