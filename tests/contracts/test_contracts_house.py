@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import leakgauge
 
@@ -65,21 +69,49 @@ def says(call: ast.Call, option: str, value: object) -> bool:
     )
 
 
+def runs_what_it_reads(name: str, call: ast.Call) -> bool:
+    """Whether a call evaluates a text, starts a program, or tells a reader to trust a file."""
+    return (
+        name in RUNNING | STARTING
+        or says(call, "shell", True)
+        or (name == "torch.load" and not says(call, "weights_only", True))
+        or (name in ("np.load", "numpy.load") and not says(call, "allow_pickle", False))
+    )
+
+
 def test_nothing_that_is_read_is_run():
-    """No text is evaluated, no program started, and no reader is told to trust a file."""
-    found = [f"{file}: {name}" for file, name, _ in calls() if name in RUNNING | STARTING]
-    found += [f"{file}: {name}" for file, name, call in calls() if says(call, "shell", True)]
-    found += [
-        f"{file}: {name}"
-        for file, name, call in calls()
-        if name == "torch.load" and not says(call, "weights_only", True)
-    ]
-    found += [
-        f"{file}: {name}"
-        for file, name, call in calls()
-        if name in ("np.load", "numpy.load") and not says(call, "allow_pickle", False)
-    ]
-    assert found == []
+    assert [f"{file}: {name}" for file, name, call in calls() if runs_what_it_reads(name, call)] == []
+
+
+PLANTED = {
+    "eval(x)": "S307",
+    "exec(x)": "S102",
+    "os.system(x)": "S605",
+    "subprocess.run(x, shell=True)": "S602",
+    "pickle.loads(x)": "S301",
+    "torch.load(x)": None,
+    "torch.load(x, weights_only=False)": None,
+    "numpy.load(x, allow_pickle=True)": None,
+    "compile(x, x, x)": None,
+}
+"""Lines that no file of the package may hold, and the rule of ruff that forbids them, where it has one."""
+
+
+@pytest.mark.parametrize("line", PLANTED)
+def test_a_planted_line_that_runs_what_it_reads_is_found(line: str):
+    """By the rule above, and by ruff as `make check` calls it."""
+    (call,) = [node for node in ast.walk(ast.parse(line)) if isinstance(node, ast.Call)]
+    assert runs_what_it_reads(dotted(call.func), call) or line.startswith("pickle.")  # of which there is a rule below
+    source = f"import os, pickle, subprocess\n\nimport numpy\nimport torch\n\nx = os, pickle, numpy, torch\n{line}\n"
+    asked = ("check", "--output-format", "concise", "--no-cache", "--stdin-filename")
+    linted = subprocess.run(
+        [sys.executable, "-m", "ruff", *asked, str(PACKAGE / "planted.py"), "-"],
+        input=source,
+        cwd=PACKAGE.parents[1],
+        capture_output=True,
+        text=True,
+    )
+    assert PLANTED[line] is None or f" {PLANTED[line]} " in linted.stdout, linted
 
 
 def test_only_our_own_workers_read_pickles_and_only_from_us():
