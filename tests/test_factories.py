@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
+from leakgauge import factories
 from leakgauge.catalogue import MODELS
 from leakgauge.config import build, build_dataset
 from leakgauge.errors import InvalidCase
@@ -27,10 +28,18 @@ def test_what_is_quoted_is_left_alone_and_what_is_neither_is_refused():
 
 
 @pytest.mark.parametrize("filling", [" ", "a", "a ", "a=", "a= ", ",a=", "-", "a=b "])
-def test_no_words_take_longer_than_they_are_long(filling):
+def test_no_words_take_longer_than_they_are_long(filling, monkeypatch):
     # By an expression that looks back at every sign this would take hours.
+    monkeypatch.setattr(factories, "MOST_OPTIONS", 400_000)
     with pytest.raises(InvalidCase, match="Cannot read the options of"):
         read_options(f"file=x-y{filling * (300_000 // len(filling))}(", "csv")
+
+
+def test_options_are_read_to_their_most_characters_and_refused_beyond():
+    name = "x" * (factories.MOST_OPTIONS - len("file=''"))
+    assert read_options(f"file='{name}'", "csv") == {"file": name}
+    with pytest.raises(InvalidCase, match=str(factories.MOST_OPTIONS)):
+        read_options(f"file='{name}x'", "csv")
 
 
 @pytest.mark.parametrize(
