@@ -119,9 +119,9 @@ def _convnet(scale: Scale, *, several: bool) -> ModelFactory:
     return ConvNet(at_scale({"smoke": 2, "cpu": 16 if several else 64, "full": 64}, scale))
 
 
-_RESIDUAL = Budget(seconds=30.0, clock="cpu")
+_RESIDUAL = Budget(seconds=20.0, clock="cpu")
 """On residual networks, where hours would be needed: what ends at its null then says so."""
-_SETTLED = Budget(steps=1_200)
+_SETTLED = Budget(steps=1_000)
 """On nets of two convolutions, where a search has settled by then."""
 
 
@@ -169,7 +169,7 @@ def table2(client: LocalClient, tv_weight: float | None, scale: Scale) -> Settin
 def table3(attack: GradientMatching, scale: Scale) -> Setting:
     return Setting(
         model=Plain(convolutions=2) if scale == "long" else _resnet(18, 64, scale, narrow=64),
-        attack=_limit(attack, scale, seconds=90.0),
+        attack=_limit(attack, scale, seconds=90.0, long=_SETTLED),
         updates=at_scale({"smoke": 1, "cpu": 2, "long": 5, "full": 10}, scale),
         nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
         training=at_scale(_PLAIN_TRAINING if scale == "long" else _RESNET_TRAINING, scale),
@@ -207,7 +207,7 @@ def figure5(steps: int, rate: float, tv_weight: float | None, scale: Scale) -> S
             _on_local_steps(LocalClient(steps, 1, 1), tv_weight),
             scale,
             seconds=300.0 if many else 60.0,
-            long=replace(_SETTLED, steps=300) if many else _SETTLED,
+            long=replace(_SETTLED, steps=200) if many else _SETTLED,
         ),
         updates=at_scale({"smoke": 1, "cpu": 1 if many else 2, "long": 5, "full": 10}, scale),
         nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
