@@ -30,10 +30,11 @@ _OF_SAMPLE = ("updates", "nulls", "draw", "models")
 """What of a recipe decides which images are taken, and not what is done to them."""
 
 RULE = f"""A published number is reached where ours is within its spread or beyond, or where both are no more than the
-null; one that was reached on another network than the paper's, which its row names, is counted apart. It is refuted on at least {_ENOUGH} updates of the paper's own model: where a search settled, or all but the
-choice of images was the paper's, and it stayed short; or where the paper has an attack at the null that is above it
-here by more than the published spread. What has no null, or was not measured, is not compared. A row at the null with
-less work than the paper's says nothing about the paper. Of a row that was run at two scales the larger counts."""
+null; one that was reached on another network than the paper's, which its row names, is counted apart. It is refuted
+on at least {_ENOUGH} updates of the paper's own model: where a search settled, or all but the choice of images was the
+paper's, and it stayed short; or where the paper has an attack at the null that is above it here by more than the
+published spread. What has no null, or was not measured, is not compared. A row at the null with less work than the
+paper's says nothing about the paper. Of a row that was run at two scales the larger counts."""
 
 
 def judge(row: Result, metric: str) -> Judged | None:
