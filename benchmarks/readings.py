@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from leakgauge.catalogue import METRICS
-from leakgauge.reproduce import SCALES, TABLES, outdated_rows
+from leakgauge.reproduce import TABLES, outdated_rows
 from leakgauge.reproduce.orders import orders
 from leakgauge.reproduce.standing import at_null, standing
 
@@ -33,20 +33,6 @@ def load() -> dict[str, Result]:
         if "experiment" in result:
             result["outdated"] = outdated_rows(result)
     return results
-
-
-def newest(results: Mapping[str, Result]) -> dict[str, Result]:
-    """Every result but those of a table that was run at a larger scale as well, which supersedes them."""
-    largest: dict[str, int] = {}
-    for result in results.values():
-        if "experiment" in result:
-            rank = SCALES.index(result["scale"])
-            largest[result["experiment"]] = max(rank, largest.get(result["experiment"], 0))
-    return {
-        name: result
-        for name, result in results.items()
-        if "experiment" not in result or SCALES.index(result["scale"]) == largest[result["experiment"]]
-    }
 
 
 def orders_of(result: Result) -> list[str]:

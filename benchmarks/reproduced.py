@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import readings
+from leakgauge.reproduce import SCALES
 from leakgauge.reproduce.standing import at_null, higher_is_leakier, standing
 from readings import Result
 from result_tables import anchor, table
 
-Judged = Literal["reached", "short", "not reached", "refuted", "not compared"]
+Judged = Literal["reached", "reached elsewhere", "short", "not reached", "refuted", "not compared"]
 
 COLUMNS: Mapping[Judged, str] = {
     "reached": "reached",
+    "reached elsewhere": "reached on a smaller network",
     "short": "above the null, short of it",
     "not reached": "not reached: at the null",
     "refuted": "refuted",
@@ -28,10 +30,11 @@ _OF_SAMPLE = ("updates", "nulls", "draw", "models")
 """What of a recipe decides which images are taken, and not what is done to them."""
 
 RULE = f"""A published number is reached where ours is within its spread or beyond, or where both are no more than the
-null. It is refuted on at least {_ENOUGH} updates of the paper's own model: where a search settled, or all but the
-choice of images was the paper's, and it stayed short; or where the paper has an attack at the null that is above it
-here by more than the published spread. What has no null, or was not measured, is not compared. A row at the null with
-less work than the paper's says nothing about the paper. Of a table that was run at two scales the larger counts."""
+null; one that was reached on another network than the paper's, which its row names, is counted apart. It is refuted
+on at least {_ENOUGH} updates of the paper's own model: where a search settled, or all but the choice of images was the
+paper's, and it stayed short; or where the paper has an attack at the null that is above it here by more than the
+published spread. What has no null, or was not measured, is not compared. A row at the null with less work than the
+paper's says nothing about the paper. Of a row that was run at two scales the larger counts."""
 
 
 def judge(row: Result, metric: str) -> Judged | None:
@@ -46,7 +49,10 @@ def judge(row: Result, metric: str) -> Judged | None:
         return "refuted" if telling and _settled(row, other) else "short" if stands == "short" else "not reached"
     if stands == "reached" and telling and _said_to_fail(row, metric):
         return "refuted"
-    return "not compared" if stands == "not compared" else "reached"
+    if stands == "not compared":
+        return "not compared"
+    smaller = any(one.startswith(("model", "work.model")) for one in row.get("differs", ()))
+    return "reached elsewhere" if smaller else "reached"
 
 
 def _said_to_fail(row: Result, metric: str) -> bool:
@@ -69,9 +75,29 @@ def counted(result: Result) -> Counter[Judged]:
     return Counter(found for row in result["rows"] if (found := judge(row, metric)) is not None)
 
 
+def by_experiment(results: Mapping[str, Result]) -> dict[str, Result]:
+    """Every table under the name of its largest file, each row as the largest scale has it that has the row."""
+    own = sorted(
+        (name for name, one in results.items() if "experiment" in one),
+        key=lambda name: SCALES.index(results[name]["scale"]),
+    )
+    rows: dict[str, dict[str, Result]] = {}
+    scales: dict[str, dict[str, None]] = {}
+    largest: dict[str, str] = {}
+    for name in own:
+        experiment = results[name]["experiment"]
+        rows.setdefault(experiment, {}).update({row["label"]: row for row in results[name]["rows"]})
+        scales.setdefault(experiment, {})[results[name]["scale"]] = None
+        largest[experiment] = name
+    return {
+        largest[one]: {**results[largest[one]], "rows": list(rows[one].values()), "scale": ", ".join(scales[one])}
+        for one in sorted(largest)
+    }
+
+
 def _lines(results: Mapping[str, Result], papers: Mapping[str, str]) -> Iterator[list[str]]:
     for paper in papers:
-        own = {name: one for name, one in results.items() if name.startswith(f"{paper}-") and "experiment" in one}
+        own = {name: one for name, one in results.items() if name.startswith(f"{paper}-")}
         counts = {name: counted(one) for name, one in own.items()}
         total = sum(counts.values(), Counter[Judged]())
         if total.total():
@@ -88,6 +114,6 @@ def _cells(counts: Counter[Judged]) -> list[str]:
 
 def section(results: Mapping[str, Result], papers: Mapping[str, str]) -> str:
     """The part of the page of answers that says what was reproduced; ``papers`` are their titles."""
-    found = readings.newest(results)
-    body = table(["table", "scale", "published numbers", *COLUMNS.values()], _lines(found, papers))
+    found = by_experiment(results)
+    body = table(["table", "scales", "published numbers", *COLUMNS.values()], _lines(found, papers))
     return f'<a id="reproduced"></a>\n## What was reproduced\n\n{RULE}\n\n{body}'

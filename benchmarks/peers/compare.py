@@ -126,7 +126,8 @@ def scored(images: Tensor | None, truth: Batch, stranger: Batch) -> Row:
 def compare(options: argparse.Namespace) -> list[Row]:
     """Attack what is missing: one victim of every cell before the second of any."""
     checkouts = checked(options)
-    contenders = ["best", *(attack for name in checkouts for attack in attacks_of(name))]
+    attacks = [attack for name in checkouts for attack in attacks_of(name) if attack not in options.without]
+    contenders = ["best", *attacks]
     victims, rows = load_victims(options.data_root), kept_in(options.out)
     done = {(row["victim"], row["model"], row["batch_size"], row["by"], row["seconds"]) for row in rows}
     for number, model, size, name in product(range(options.images), options.models, options.batch, contenders):
@@ -206,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="folder that holds CIFAR-10's binary version")
     parser.add_argument("--out", type=Path, metavar="FILE", help="keep the results here, and continue from it")
+    parser.add_argument("--without", nargs="+", default=[], choices=PEERS, metavar="ATTACK", help="peers not to run")
     parser.add_argument("--json", action="store_true", help="print all that was found, for machines")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)

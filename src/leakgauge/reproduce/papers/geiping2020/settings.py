@@ -22,7 +22,7 @@ from leakgauge.attacks.recipes import (
     idlg,
     inverting_gradients,
 )
-from leakgauge.models import MLP, ConvNet, LeNet, ResNet, lenet_zhu
+from leakgauge.models import MLP, ConvNet, LeNet, ModelFactory, Plain, ResNet, lenet_zhu
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.measures.updates import Setting, budget_of, limit
@@ -55,6 +55,8 @@ _RESNET_TRAINING: Mapping[Scale, Training | Pretrained] = {
     "full": Training(steps=40_000, batch_size=128, learning_rate=0.05),
 }
 
+_PLAIN_TRAINING: Mapping[Scale, Training] = {**_LENET_TRAINING, "long": Training(steps=3_000, batch_size=64)}
+
 _FRESH = 2_000
 """The first test image at scale long: no recipe was tuned on those from there on."""
 
@@ -78,11 +80,19 @@ def midway_attack(client: LocalClient) -> Attack:
     )
 
 
-def _limit(attack: Attack, scale: Scale, *, seconds: float | None = None, steps: int | None = None) -> Attack:
-    """At cpu scale at most so many of its seconds, or so many steps; at long scale the paper's iterations."""
+def _limit(
+    attack: Attack,
+    scale: Scale,
+    *,
+    seconds: float | None = None,
+    steps: int | None = None,
+    long: Budget | None = None,
+) -> Attack:
+    """At cpu scale at most so many of its seconds, or so many steps; at long scale the paper's iterations, unless the
+    net is one on which fewer will do."""
     own = budget_of(attack)
     cpu = Budget(steps=steps or (own and own.steps), seconds=seconds, clock="cpu")
-    return limit(attack, scale, cpu=cpu, long=own)
+    return limit(attack, scale, cpu=cpu, long=long or own)
 
 
 def _resnet(depth: int, width: int, scale: Scale, *, narrow: int) -> ResNet:
@@ -101,9 +111,18 @@ def _first(scale: Scale) -> InOrder:
     return InOrder(at_scale({"smoke": 0, "cpu": 100, "long": _FRESH, "full": 0}, scale))
 
 
-def _convnet(scale: Scale, *, several: bool) -> ConvNet:
+def _convnet(scale: Scale, *, several: bool) -> ModelFactory:
+    """The paper's ConvNet; at scale long two convolutions, on which the paper's attack ends well above its null."""
+    if scale == "long":
+        return Plain(convolutions=2)
     # A quarter of the paper's 64 channels on a CPU where a step through several images or steps takes too long.
-    return ConvNet(at_scale({"smoke": 2, "cpu": 16 if several else 64, "long": 16, "full": 64}, scale))
+    return ConvNet(at_scale({"smoke": 2, "cpu": 16 if several else 64, "full": 64}, scale))
+
+
+_RESIDUAL = Budget(seconds=20.0, clock="cpu")
+"""On residual networks, where hours would be needed: what ends at its null then says so."""
+_SETTLED = Budget(steps=1_000)
+"""On nets of two convolutions, where a search has settled by then."""
 
 
 def table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> Setting:
@@ -122,7 +141,7 @@ def table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> 
     return Setting(
         # The trained one has the width of the weights at hand, the other one that lets our own attack see spans.
         model=lenet_zhu() if small else _resnet(20, 64, scale, narrow=16 if trained else 32),
-        attack=_limit(attacks[attack_name](), scale, seconds=seconds),
+        attack=_limit(attacks[attack_name](), scale, seconds=seconds, long=None if small else _RESIDUAL),
         updates=at_scale({"smoke": 1, "cpu": 6 if slow else 12 if small else 3, "long": 5, "full": 100}, scale),
         nulls=at_scale({"smoke": 1, "cpu": 2 if small and not slow else 1, "long": 1, "full": 10}, scale),
         training=training if trained else None,
@@ -138,7 +157,7 @@ def _on_local_steps(client: LocalClient, tv_weight: float | None) -> Attack:
 def table2(client: LocalClient, tv_weight: float | None, scale: Scale) -> Setting:
     return Setting(
         model=_convnet(scale, several=client.images > 1),
-        attack=_limit(_on_local_steps(client, tv_weight), scale, seconds=100.0),
+        attack=_limit(_on_local_steps(client, tv_weight), scale, seconds=100.0, long=_SETTLED),
         updates=at_scale({"smoke": 1, "cpu": 2, "long": 5, "full": 100}, scale),
         nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
         batch_size=client.images,
@@ -149,11 +168,22 @@ def table2(client: LocalClient, tv_weight: float | None, scale: Scale) -> Settin
 
 def table3(attack: GradientMatching, scale: Scale) -> Setting:
     return Setting(
-        model=lenet_zhu() if scale == "long" else _resnet(18, 64, scale, narrow=64),
-        attack=_limit(attack, scale, seconds=90.0),
+        model=Plain(convolutions=2) if scale == "long" else _resnet(18, 64, scale, narrow=64),
+        attack=_limit(attack, scale, seconds=90.0, long=_SETTLED),
         updates=at_scale({"smoke": 1, "cpu": 2, "long": 5, "full": 10}, scale),
         nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
-        training=at_scale(_LENET_TRAINING if scale == "long" else _RESNET_TRAINING, scale),
+        training=at_scale(_PLAIN_TRAINING if scale == "long" else _RESNET_TRAINING, scale),
+        draw=_later(scale),
+    )
+
+
+def plain_nets(depth: int, width: int, scale: Scale) -> Setting:
+    """Ours: what Figure 4 asks, of nets on which the paper's attack ends well above its null on a CPU."""
+    return Setting(
+        model=Plain(depth, width if scale != "smoke" else 2),
+        attack=_limit(inverting_gradients(), scale, steps=400, long=_SETTLED),
+        updates=at_scale({"smoke": 1, "cpu": 2, "long": 5, "full": 10}, scale),
+        nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
         draw=_later(scale),
     )
 
@@ -177,6 +207,7 @@ def figure5(steps: int, rate: float, tv_weight: float | None, scale: Scale) -> S
             _on_local_steps(LocalClient(steps, 1, 1), tv_weight),
             scale,
             seconds=300.0 if many else 60.0,
+            long=replace(_SETTLED, steps=200) if many else _SETTLED,
         ),
         updates=at_scale({"smoke": 1, "cpu": 1 if many else 2, "long": 5, "full": 10}, scale),
         nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
