@@ -292,7 +292,7 @@ def instahide(results: Results) -> Told:
 
 
 def _released(label: str) -> str:
-    """"(30, 30) labels only" in words."""
+    """ "(30, 30) labels only" in words."""
     found = re.match(r"\((\d+), (\d+)\) (.*)", label)
     return label if found is None else f"{found[1]} images encoded {found[2]} times each, {found[3]}"
 
@@ -306,7 +306,8 @@ def epsilon(results: Results) -> Told:
     one = Number(row["identified"], row["identified_low"], row["identified_high"], 1 / row["candidates"])
     found = (
         f"At epsilon {row['epsilon']:.1f} no attacker picks the right one of {row['candidates']} candidates with more "
-        f"than {100 * row['at_most']:.1f} %, and the strongest that was played, in the worst case, gets {one.told('%')}."
+        f"than {100 * row['at_most']:.1f} %, and the strongest that was played, in the worst case, gets "
+        f"{one.told('%')}."
     )
     means = (
         f"That is noise {row['noise']:g} over {row['rounds']} rounds at a sampling rate of {row['sampling']:g}; it "
@@ -370,7 +371,9 @@ def aggregated(results: Results) -> Told:
         for r in rows
     ]
     last = drawn[-1][1]
-    enough = "No" if last.low is not None and last.null is not None and last.low > last.null else "By what was tried, yes"
+    enough = (
+        "No" if last.low is not None and last.null is not None and last.low > last.null else "By what was tried, yes"
+    )
     clients = f"{rows[-1]['clients']} clients with an image each"
     found = f"{enough}: out of the sum of {clients}, {last.told('%')} are identified."
     psnr = Number(rows[-1]["psnr"], rows[-1]["psnr_low"], rows[-1]["psnr_high"], rows[-1]["psnr_null"])

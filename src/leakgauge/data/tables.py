@@ -98,7 +98,6 @@ class Csv:
         rows, space = encode_columns(columns)
         return _dataset(path.stem, rows, labels, names, space)
 
-
     def _without_gaps(self, path: Path, header: list[str], lines: list[list[str]]) -> list[list[str]]:
         """The lines with a value in every cell. A gap among numbers would make every number a category of its own."""
         numeric = [_is_numeric([line[place] for line in lines]) for place in range(len(header))]
@@ -121,9 +120,9 @@ class Csv:
             columns = [_filled(*one) for one in zip(zip(*lines), zip(*gaps), numeric, strict=True)]
             return list(map(list, zip(*columns)))
         raise InvalidFile(
-            f"Line {first + 2} of {path} has a cell without a value in the column {header[gaps[first].index(True)]!r}; "
-            "fill it in, or set gaps=drop to leave such lines out, or gaps=fill to take the median or a category of its "
-            "own."
+            f"Line {first + 2} of {path} has no value in the column {header[gaps[first].index(True)]!r}; "
+            "fill it in, or set gaps=drop to leave such lines out, or gaps=fill to take the median or a category of "
+            "its own."
         )
 
 
