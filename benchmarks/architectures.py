@@ -298,6 +298,12 @@ def vit_function() -> nn.Module:
     return ViT(module=False)
 
 
+def vit_wide() -> nn.Module:
+    """With more channels than it has patches, or a patch has pixels."""
+    torch.manual_seed(0)
+    return ViT(module=True, width=80)
+
+
 class MixerBlock(nn.Module):
     """[Tolstikhin et al., 2021]"""
 

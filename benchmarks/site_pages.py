@@ -15,7 +15,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from leakgauge.catalogue import CATALOGUE
+from leakgauge.catalogue import CATALOGUE, describe_metric
 from leakgauge.report.parts import CataloguePart, catalogue_parts
 from leakgauge.report.words import humanise
 
@@ -24,8 +24,6 @@ NUMBERS, ANSWERS = ROOT / "docs" / "portraits.json", ROOT / "docs" / "applicabil
 KINDS = {"attacks": "attack", "encoding_attacks": "attack on encodings", "defences": "defence"}
 BESIDE = ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 """Files of the repository that pages link to."""
-
-_NOTHING: dict[str, Any] = {"setting": None, "picture": False, "rows": [], "refused": {}}
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
@@ -49,7 +47,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def pages() -> dict[str, str]:
     """Every made page, by its path below docs/."""
-    portraits = json.loads(NUMBERS.read_text("utf-8")) if NUMBERS.is_file() else {"attacks": {}, "steps": 0}
+    portraits = json.loads(NUMBERS.read_text("utf-8")) if NUMBERS.is_file() else {}
     asked = json.loads(ANSWERS.read_text("utf-8"))["settings"] if ANSWERS.is_file() else {}
     made: dict[str, str] = {}
     for kind in KINDS:
@@ -57,11 +55,12 @@ def pages() -> dict[str, str]:
         made[f"catalogue/{kind}/index.md"] = _index(kind, parts)
         for part in parts:
             answers = {words: found[part.name] for words, found in asked.items() if part.name in found}
-            made[f"catalogue/{kind}/{part.name}.md"] = page(part, portraits, answers)
+            seen = portraits.get(kind, {}).get(part.name)
+            made[f"catalogue/{kind}/{part.name}.md"] = page(part, seen, answers)
     return made
 
 
-def page(part: CataloguePart, portraits: Mapping[str, Any], answers: Mapping[str, Any]) -> str:
+def page(part: CataloguePart, seen: Mapping[str, Any] | None, answers: Mapping[str, Any]) -> str:
     """One part: what it does, how to ask for it, its options, and what was seen of it."""
     text = [f"# {part.name}", f"*{KINDS[part.kind].capitalize()}.* {_escaped(part.words)}"]
     text += ["## Ask for it", *("    " + command for command in part.commands)]
@@ -71,10 +70,7 @@ def page(part: CataloguePart, portraits: Mapping[str, Any], answers: Mapping[str
     if part.made_of:
         text += ["## Made of", f"```\n{part.made_of}\n```"]
     text += _assumed(part, answers)
-    if part.kind == "attacks":
-        text += _of_attack(part.name, portraits)
-    elif part.kind == "defences":
-        text += _of_defence(part.name, portraits)
+    text += _portrait(part, seen)
     papers = sorted({*_CITED.findall(part.words), *(f"{who}, {when}" for who, when in _NAMED.findall(part.words))})
     listed = "\n".join(f"- {_escaped(one)}" for one in papers) or "Its description cites none."
     text += ["## Papers", listed, _ABOUT_PAPERS]
@@ -115,73 +111,86 @@ def _because(why: str) -> str:
     return f" ({_escaped(why.rstrip('.'))})" if why else ""
 
 
-def _of_attack(name: str, portraits: Mapping[str, Any]) -> Iterator[str]:
-    seen = portraits["attacks"].get(name, _NOTHING)
-    if seen["setting"] is None:
-        yield "## What it recovers"
-        tried = (
-            "none of the settings that portraits are made in suits it" if seen["refused"] else "it was not tried yet"
-        )
-        yield f"Not measured: {tried}."
+def _portrait(part: CataloguePart, seen: Mapping[str, Any] | None) -> Iterator[str]:
+    """One picture, and the numbers that belong to it."""
+    yield "## What attacks make of it" if part.kind == "defences" else "## What it recovers, and what breaks it"
+    if seen is None:
+        yield "Not drawn yet: `python benchmarks/portraits.py`."
     else:
-        yield "## What it recovers, and what breaks it"
-        yield (
-            f"A portrait, not its strength: {seen['setting']}, at most {portraits['steps']} steps, an `informed` "
-            "attacker. The null is the same attack on an unrelated update."
-        )
+        yield _circumstances(part, seen)
         if seen["picture"]:
-            order = ", ".join(["the private image", *(humanise(row["defence"]).lower() for row in seen["rows"])])
-            yield f"![From left to right: {order}](../../portraits/{name}.png)"
-            yield f"From left to right: {order}."
-        yield _table(seen["rows"])
-        yield from _texts(seen["rows"])
-    yield "See [threat models](../../threat-models.md) for what an attacker may know."
+            yield f"![Private, came back, null]({_UP}portraits/{seen['picture']})"
+        yield _PICTURED[seen["shown"]]
+        yield _scores(seen)
+        if seen["shown"] == "texts":
+            yield from _texts(seen)
+        elif seen["shown"] == "rows":
+            yield _cells(seen)
+        reasons = dict.fromkeys(row["reason"] for row in seen["rows"] if row["reason"])
+        if reasons:
+            yield "\n".join(["Where nothing came back, it said why:", "", *(f"- {_escaped(one)}" for one in reasons)])
+    yield _FURTHER[part.kind]
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    of_labels = any(row["labels"] or row["counts"] for row in rows)
-    head = "| defence | PSNR | null |" if not of_labels else "| defence | labels |"
-    lines = [head, "|---" * (head.count("|") - 1) + "|"]
-    for row in rows:
-        name = humanise(row["defence"])
-        if of_labels:
-            lines.append(f"| {name} | {row['labels'] or 'not judged'}{_counts(row)} |")
-            continue
-        scores = " | ".join("not measured" if row[one] is None else f"{row[one]} dB" for one in ("psnr", "null"))
-        lines.append(f"| {name} | {scores} |")  # no verdict: one input and one null convict nobody
-    return "\n".join(lines)
+_UP = "../../"
+_PICTURED = {
+    "images": "Above what was private, below it what came back, and last the null: what the same attack makes of an "
+    "unrelated update.",
+    "labels": "Bars are how many examples each class has, dots how many came back, lines what the same attack makes of "
+    "an unrelated update, which is the null.",
+    "texts": "The null is what the same attack makes of an unrelated update.",
+    "rows": "The null is what the same attack makes of an unrelated update.",
+}
+_FURTHER = {
+    "attacks": f"What an attacker may know: [threat models]({_UP}threat-models.md). What it finds on larger models and "
+    f"under more defences: [results]({_UP}results.md).",
+    "encoding_attacks": f"On more images, and with less known: [results]({_UP}results/instahide.md).",
+    "defences": f"## What breaks it\n\nWhat an attacker who knows a defence does about it, and what it costs: "
+    f"[trade-offs]({_UP}tradeoff.md). Which one to take: [choose a defence]({_UP}choose-a-defence.md). What was "
+    f"measured: [results]({_UP}results.md).",
+}
 
 
-def _counts(row: Mapping[str, Any]) -> str:
-    if not row["counts"]:
-        return ""
-    true, restored = row["counts"][0]
-    return "" if true is None else f"; restored {sum(map(min, true, restored))} of {sum(true)}"
+def _circumstances(part: CataloguePart, seen: Mapping[str, Any]) -> str:
+    steps = "" if seen["steps"] is None else f", at most {seen['steps']} steps"
+    if part.kind == "defences":
+        attack = f"[{seen['attack']}](../attacks/{seen['attack']}.md)"
+        tried = f"`{seen['tried']}` beside no defence, met by {attack}, an attacker who knows it"
+    else:
+        tried = f"`{seen.get('tried', part.name)}`"
+    return f"A portrait, no measurement of strength: {tried}; {seen['setting']}{steps}."
 
 
-def _texts(rows: list[dict[str, Any]]) -> Iterator[str]:
-    told = [(row["defence"], row["text"]) for row in rows if len(row["text"]) == 2]
-    if told:
-        lines = [f"- private: *{_escaped(told[0][1][0])}*"]
-        yield "\n".join([*lines, *(f"- {humanise(name).lower()}: *{_escaped(text[1])}*" for name, text in told)])
+def _scores(seen: Mapping[str, Any]) -> str:
+    """A line for each defence; no verdict, as one input and one null convict nobody."""
+    metric = describe_metric(seen["metric"])
+    guessed = seen["shown"] == "labels"
+    head = ["defence", metric.title, "null", *(["blind guess"] if guessed else [])]
+    lines = [head, ["---"] * len(head)]
+    for row in seen["rows"]:
+        names = ("found", "null", *(["guess"] if guessed else []))
+        scores = ["not measured" if row[one] is None else metric.show(row[one]) for one in names]
+        lines.append([humanise(row["defence"]), *scores])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _of_defence(name: str, portraits: Mapping[str, Any]) -> Iterator[str]:
-    """What the portraits say of it, attack by attack."""
-    rows = []
-    for attack, seen in portraits["attacks"].items():
-        for row in seen["rows"]:
-            if name in {part.partition(":")[0] for part in row["defence"].split("+")} and row["psnr"] is not None:
-                null = "not measured" if row["null"] is None else f"{row['null']} dB"
-                found = f"{humanise(row['defence'])} | {row['psnr']} dB | {null}"
-                rows.append(f"| [{attack}](../attacks/{attack}.md) | {found} |")
-    if rows:
-        yield "## What attacks made of it"
-        yield "From the portraits of the attacks, short and of one embedded input; a stronger attack may find more."
-        yield "\n".join(["| attack | as tried | PSNR | null |", "|---|---|---|---|", *rows])
-    yield "## What breaks it"
-    answered = "[trade-offs](../../tradeoff.md); measured: [results](../../results.md)"
-    yield f"What an attacker who knows a defence does about it, and what it costs: {answered}."
+def _texts(seen: Mapping[str, Any]) -> Iterator[str]:
+    lines = [f"- private: *{_escaped(_said(seen['private']))}*"]
+    lines += [f"- {humanise(row['defence']).lower()}: *{_escaped(_said(row['came_back']))}*" for row in seen["rows"]]
+    yield "\n".join([*lines, f"- null: *{_escaped(_said(seen['rows'][0]['null_came_back']))}*"])
+
+
+def _said(words: list[str] | None) -> str:
+    return "nothing" if words is None else words[0]
+
+
+def _cells(seen: Mapping[str, Any]) -> str:
+    """The first columns of the private row, and below each what came back."""
+    rows = [("private", seen["private"]), *((humanise(row["defence"]), row["came_back"]) for row in seen["rows"])]
+    rows.append(("null", seen["rows"][0]["null_came_back"]))
+    lines = [["", *seen["columns"]], ["---"] * (1 + len(seen["columns"]))]
+    lines += [[words, *(["nothing"] * len(seen["columns"]) if cells is None else cells)] for words, cells in rows]
+    return "\n".join(f"| {' | '.join(_bar(_escaped(cell)) for cell in line)} |" for line in lines)
 
 
 def _index(kind: str, parts: list[CataloguePart]) -> str:

@@ -28,35 +28,42 @@ class NotMeasured(Exception):
 
 @dataclass(frozen=True)
 class Number:
-    """A mean with its 95 % interval, where it was measured more than once, and its null."""
+    """A mean with its 95 % interval, where it was measured more than once, its null, and how often it was measured."""
 
     mean: float
     low: float | None
     high: float | None
     null: float | None
+    count: int | None = None
 
     def told(self, unit: str = "") -> str:
         scale, sign = (100.0, " %") if unit == "%" else (1.0, f" {unit}" if unit else "")
         inside = "measured once"
         if self.low is not None and self.high is not None:
             inside = f"95 % interval {number(scale * self.low)} to {number(scale * self.high)}"
+            inside += "" if self.count is None else f", n = {self.count}"
         null = "" if self.null is None else f"; null {number(scale * self.null)}"
         return f"**{number(scale * self.mean)}{sign}** ({inside}{null})"
 
     def within(self, least: float, most: float) -> Number:
         """Its interval cut to what is possible."""
         low, high = (None if end is None else min(max(end, least), most) for end in (self.low, self.high))
-        return Number(self.mean, low, high, self.null)
+        return Number(self.mean, low, high, self.null, self.count)
 
     def verdict(self, *, higher_leaks: bool = True) -> str:
-        """Whether it is beyond its null by its interval."""
+        """Whether it is beyond its null, by its interval where there is one; open where the interval holds both."""
         if self.null is None:
             return ""
+        beyond = self.mean > self.null if higher_leaks else self.mean < self.null
+        if not beyond:
+            return NO
         if self.low is None or self.high is None:
-            beyond = self.mean > self.null if higher_leaks else self.mean < self.null
-            return "Perhaps, it was measured once" if beyond else "Not by what was tried"
-        beyond = self.low > self.null if higher_leaks else self.high < self.null
-        return "Yes" if beyond else "Not beyond its null by what was tried"
+            return ONCE
+        return YES if (self.low > self.null if higher_leaks else self.high < self.null) else OPEN
+
+
+YES, OPEN, ONCE, NO = "Yes", "Open", "Perhaps, it was measured once", "Not by what was tried"
+"""The words an answer begins with."""
 
 
 @dataclass(frozen=True)
@@ -96,19 +103,20 @@ def of_table(row: Result, metric: str) -> Number:
     error = ours.get("standard_error")
     margin = None if error is None or ours["updates"] < 2 else float(stats.t.ppf(0.975, ours["updates"] - 1)) * error
     low, high = (None, None) if margin is None else (ours["mean"] - margin, ours["mean"] + margin)
-    return Number(ours["mean"], low, high, null.get("mean"))
+    return Number(ours["mean"], low, high, null.get("mean"), ours["updates"])
 
 
 def of_scores(scores: Sequence[float], null: float | None) -> Number:
     """Student's interval over images."""
     low, high = student_interval(torch.tensor(scores, dtype=torch.float64))
-    return Number(sum(scores) / len(scores), *(None if math.isnan(one) else one for one in (low, high)), null)
+    ends = (None if math.isnan(one) else one for one in (low, high))
+    return Number(sum(scores) / len(scores), *ends, null, len(scores))
 
 
 def of_share(hits: int, trials: int, null: float | None) -> Number:
     """Wilson's interval of a share."""
     interval = stats.binomtest(hits, trials).proportion_ci(method="wilson")
-    return Number(hits / trials, float(interval.low), float(interval.high), null)
+    return Number(hits / trials, float(interval.low), float(interval.high), null, trials)
 
 
 def _bars(pairs: Iterable[tuple[str, Number]], axis: str) -> str:
@@ -149,7 +157,11 @@ def trained(results: Results) -> Told:
         f"{last.verdict()}: one image out of a {rows[-1]['cell'].partition(',')[0]} with "
         f"{100 * rows[-1]['accuracy']:.0f} % accuracy came back at {last.told('dB')}."
     )
-    means = f"Before its training the same network gave {first.told('dB')} in the same {rows[0]['cpu_seconds']} CPU s."
+    open_ = " More images would settle it." if last.verdict() == OPEN else ""
+    means = (
+        f"Before its training the same network gave {first.told('dB')} in the same {rows[0]['cpu_seconds']} CPU "
+        f"seconds.{open_}"
+    )
     drawn = [(row["cell"], _span_cell(results[file], row["cell"])) for row in rows]
     return Told(found, means, file, _bars(drawn, "PSNR in dB"))
 
@@ -157,16 +169,27 @@ def trained(results: Results) -> Told:
 def batch_of_32(results: Results) -> Told:
     file = file_of(results, "huang2021-table5")
     rows = rows_of(results[file], r"^None, batch \d+, strongest")
-    large = max(rows, key=lambda row: (_size(row), readings.OURS in row["label"]))
-    small = min(rows, key=lambda row: (_size(row), readings.OURS not in row["label"]))
-    one, other = of_table(large, "lpips_vgg"), of_table(small, "lpips_vgg")
+    largest, smallest = (choose(map(_size, rows)) for choose in (max, min))
+    one, other = (_nearest(rows, size) for size in (largest, smallest))
+    model, trained_ = str(rows[0]["model"]).partition("(")[0], rows[0].get("training") is not None
+    asked = "" if trained_ and "ResNet" in model else "Of a trained ResNet that was not measured. "
+    verdict = one.verdict(higher_leaks=False)
     found = (
-        f"{one.verdict(higher_leaks=False)}: LPIPS, of which less is nearer, is {one.told()} for the row "
-        f"“{large['label']}”."
+        f"{asked}{verdict}: of {largest} images in the update of {'a ' if trained_ else 'an un'}trained {model} of "
+        f"{rows[0]['parameters']:,} parameters, what came back is {one.told()} away from them in LPIPS, where 0 is a "
+        "copy and the null is what an unrelated update gives."
     )
-    means = f"For “{small['label']}” it is {other.told()}."
+    means = (
+        f"Of {smallest} images it is {other.told()}; the attacker was told the labels and the exact statistics of "
+        "BatchNorm, which few are."
+    )
     drawn = [(row["label"], of_table(row, "lpips_vgg")) for row in rows]
     return Told(found, means, file, _bars(drawn, "LPIPS, lower leaks more"), rows)
+
+
+def _nearest(rows: Sequence[Result], size: int) -> Number:
+    """What the strongest attack on batches of a size left."""
+    return min((of_table(row, "lpips_vgg") for row in rows if _size(row) == size), key=lambda one: one.mean)
 
 
 def _size(row: Result) -> int:
@@ -178,26 +201,37 @@ def local_steps(results: Results) -> Told:
     file = file_of(results, "geiping2020-table2")
     rows = rows_of(results[file], r"^E=\d+, n=\d+, B=\d+: ours")
     found = {row["label"].partition(":")[0]: of_table(row, "psnr") for row in rows}
+    usual = max(found, key=lambda label: (_numbers(label)[1] > 1, _steps(label), _numbers(label)[1]))
     most = max(found, key=lambda label: found[label].mean)
-    least = min(found, key=lambda label: found[label].mean)
-    above = sum(
-        one.null is not None and (one.mean if one.low is None else one.low) > one.null for one in found.values()
-    )
-    told = (
-        f"Not enough: after {_words(most)}, {found[most].told('dB')} came back of the images."
-        if above
-        else (f"By what was tried, yes: the most that came back, after {_words(most)}, is {found[most].told('dB')}.")
-    )
+    protects = {YES: "No", NO: "By what was tried, yes"}
+    word = found[usual].verdict()
+    told = f"{protects.get(word, word)}: after {_words(usual)}, {found[usual].told('dB')} came back."
+    beyond = sum(one.verdict() == YES for one in found.values())
     means = (
-        f"{above} of {len(found)} settings are above their null beyond the interval; the least is "
-        f"{found[least].told('dB')} after {_words(least)}."
+        f"The most is {found[most].told('dB')}, after {_words(most)}; {beyond} of {len(found)} settings are beyond "
+        "their null."
     )
     return Told(told, means, file, _bars(found.items(), "PSNR in dB"), rows)
 
 
+def _numbers(label: str) -> tuple[int, int, int]:
+    """Epochs, images and the size of mini-batches."""
+    epochs, images, size = map(int, re.findall(r"\d+", label)[:3])
+    return epochs, images, size
+
+
+def _steps(label: str) -> int:
+    epochs, images, size = _numbers(label)
+    return epochs * -(-images // size)
+
+
 def _words(label: str) -> str:
-    epochs, images, size = re.findall(r"\d+", label)[:3]
-    return f"{epochs} epoch{'s' * (epochs != '1')} on {images} image{'s' * (images != '1')} in batches of {size}"
+    (epochs, images, _), steps = _numbers(label), _steps(label)
+    return " ".join((_several(steps, "local step"), f"({_several(epochs, 'epoch')})", "on", _several(images, "image")))
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _identified(row: Result) -> Number:
@@ -221,10 +255,13 @@ def pruned(results: Results) -> Told:
     (row,), (plain,) = (rows_of(results[file], words, "defence")[:1] for words in (r"^pruning:keep=0\.01$", r"^none$"))
     one, other = _identified(row), _identified(plain)
     found = (
-        f"Keeping 1 % of the update, {one.told('%')} of the images are still identified, instead of {other.told('%')}."
+        f"Keeping 1 % of the update, {one.told('%')} of the images are still identified by an attacker who knows it, "
+        f"instead of {other.told('%')}."
     )
+    meet = one.high is not None and other.low is not None and one.high > other.low
     means = (
-        f"It costs {100 * (_accuracy(plain) - _accuracy(row)):.1f} points of {100 * _accuracy(plain):.1f} % accuracy."
+        f"It costs {100 * (_accuracy(plain) - _accuracy(row)):.1f} points of {100 * _accuracy(plain):.1f} % accuracy"
+        + ("; the intervals meet, so that it helps at all is not shown." if meet else ".")
     )
     drawn = [(r["defence"], _identified(r)) for r in rows_of(results[file], r"^(none|pruning:.*)$", "defence")]
     return Told(found, means, file, _bars(drawn, "share identified by who knows the defence"))
@@ -248,9 +285,16 @@ def instahide(results: Results) -> Told:
     hidden = "No" if shares[worst].low is not None and shares[worst].low > 0.5 else "Not wholly"
     found = f"{hidden}: of encodings and labels alone, {shares[worst].told('%')} of the private images are identified."
     means = (
-        f"The most is {number(100 * shares[most].mean)} % ({most}) and the least {shares[least].told('%')} ({least})."
+        f"The most is {number(100 * shares[most].mean)} % ({_released(most)}) and the least "
+        f"{shares[least].told('%')} ({_released(least)})."
     )
     return Told(found, means, file, _bars(shares.items(), "share of private images identified; (images, epochs)"), rows)
+
+
+def _released(label: str) -> str:
+    """ "(30, 30) labels only" in words."""
+    found = re.match(r"\((\d+), (\d+)\) (.*)", label)
+    return label if found is None else f"{found[1]} images encoded {found[2]} times each, {found[3]}"
 
 
 def epsilon(results: Results) -> Told:
@@ -262,7 +306,8 @@ def epsilon(results: Results) -> Told:
     one = Number(row["identified"], row["identified_low"], row["identified_high"], 1 / row["candidates"])
     found = (
         f"At epsilon {row['epsilon']:.1f} no attacker picks the right one of {row['candidates']} candidates with more "
-        f"than {100 * row['at_most']:.1f} %, and the worst that was played gets {one.told('%')}."
+        f"than {100 * row['at_most']:.1f} %, and the strongest that was played, in the worst case, gets "
+        f"{one.told('%')}."
     )
     means = (
         f"That is noise {row['noise']:g} over {row['rounds']} rounds at a sampling rate of {row['sampling']:g}; it "
@@ -287,7 +332,7 @@ def labels(results: Results) -> Told:
     least = min(rows, key=lambda row: row["ours"]["label_recall"]["mean"])
     found = f"{one.verdict()}: out of a trained network's update of 64 images, {one.told('%')} of the labels come back."
     low = of_table(least, "label_recall")
-    means = f"The least of {len(rows)} rules, {least['label'].partition(': ')[2]}, restores {low.told('%')}."
+    means = f"The weakest of {len(rows)} rules, {least['label'].partition(': ')[2]}, restores {low.told('%')}."
     drawn = [(row["label"].partition(": ")[2], of_table(row, "label_recall")) for row in rows]
     return Told(found, means, file, _bars(drawn, "share of labels restored"), rows)
 
@@ -326,7 +371,9 @@ def aggregated(results: Results) -> Told:
         for r in rows
     ]
     last = drawn[-1][1]
-    enough = "No" if last.low is not None and last.null is not None and last.low > last.null else "By what was tried"
+    enough = (
+        "No" if last.low is not None and last.null is not None and last.low > last.null else "By what was tried, yes"
+    )
     clients = f"{rows[-1]['clients']} clients with an image each"
     found = f"{enough}: out of the sum of {clients}, {last.told('%')} are identified."
     psnr = Number(rows[-1]["psnr"], rows[-1]["psnr_low"], rows[-1]["psnr_high"], rows[-1]["psnr_null"])

@@ -113,7 +113,14 @@ def _of_flower() -> dict[str, object]:
     }
 
 
+def _of_a_new_attack() -> dict[str, object]:
+    names: dict[str, object] = {}
+    exec(blocks(ROOT / "docs" / "add-an-attack.md", "python")[0].code, names)
+    return {"MeanGrey": names["MeanGrey"]}
+
+
 SETTINGS = {
+    ("add-an-attack.md", 1): _of_a_new_attack,
     ("opacus.md", 0): _of_opacus,
     ("instahide.md", 0): _of_encrypted_training,
     ("instahide.md", 1): _of_disguises,

@@ -41,7 +41,8 @@ def test_the_page_of_questions_is_made_with_the_others():
     ("one", "higher", "word"),
     [
         (Number(20.0, 15.0, 25.0, 10.0), True, "Yes"),
-        (Number(20.0, 5.0, 35.0, 10.0), True, "Not beyond its null by what was tried"),
+        (Number(20.0, 5.0, 35.0, 10.0), True, "Open"),
+        (Number(9.0, 5.0, 35.0, 10.0), True, "Not by what was tried"),
         (Number(20.0, None, None, 10.0), True, "Perhaps, it was measured once"),
         (Number(0.3, 0.2, 0.4, 0.6), False, "Yes"),
         (Number(0.3, None, None, 0.2), False, "Not by what was tried"),
@@ -49,6 +50,54 @@ def test_the_page_of_questions_is_made_with_the_others():
 )
 def test_the_word_of_an_answer_follows_from_its_numbers(one, higher, word):
     assert one.verdict(higher_leaks=higher) == word
+
+
+def _of_local_steps(**means: float) -> dict[str, dict]:
+    """A file of settings, each with its mean, a spread of 1 dB over two updates, and a null of 10 dB."""
+    rows = [
+        {
+            "label": f"E={one[0]}, n={one[1]}, B={one[2]}: ours (not in the paper)",
+            "ours": {"psnr": {"mean": mean, "standard_error": 0.05, "updates": 2}},
+            "null": {"psnr": {"mean": 10.0}},
+        }
+        for name, mean in means.items()
+        for one in [name.strip("_").split("_")]
+    ]
+    return {"geiping2020-table2-long.json": {"rows": rows}}
+
+
+def test_local_steps_are_answered_by_several_images_and_the_most_steps_and_by_what_leaks_most():
+    told = ten_questions.local_steps(_of_local_steps(_5_1_1=20.0, _5_8_8=12.0, _1_8_8=15.0))
+    assert told.found.startswith("No: after 5 local steps (5 epochs) on 8 images, **12.00 dB**")
+    assert "The most is **20.00 dB**" in told.means
+    assert "after 5 local steps (5 epochs) on 1 image; 3 of 3 settings" in told.means
+    assert ten_questions.local_steps(_of_local_steps(_5_8_8=9.0)).found.startswith("By what was tried, yes: ")
+    assert ten_questions.local_steps(_of_local_steps(_5_8_8=10.3)).found.startswith("Open: ")
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "said"),
+    [
+        ("Plain(width=12)", None, "Of a trained ResNet that was not measured. Perhaps, it was measured once: of 32"),
+        ("ResNet(depth=18)", None, "Of a trained ResNet that was not measured."),
+        ("ResNet(depth=18)", {"epochs": 3}, "Perhaps, it was measured once: of 32 images in the update of a trained R"),
+    ],
+)
+def test_a_batch_of_32_is_told_with_the_network_it_was_measured_on(model, training, said):
+    rows = [
+        {
+            "label": f"None, batch {size}, strongest (BN_exact)",
+            "model": model,
+            "training": training,
+            "parameters": 12_000,
+            "ours": {"lpips_vgg": {"mean": mean, "standard_error": None, "updates": 1}},
+            "null": {"lpips_vgg": {"mean": 0.7}},
+        }
+        for size, mean in ((16, 0.5), (32, 0.6))
+    ]
+    told = ten_questions.batch_of_32({"huang2021-table5-long.json": {"rows": rows}})
+    assert told.found.startswith(said)
+    assert "Of 16 images it is **0.500** (measured once; null 0.700)" in told.means
 
 
 def test_a_longer_run_of_a_table_is_the_one_that_is_told():

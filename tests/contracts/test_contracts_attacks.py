@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -17,6 +20,7 @@ import leakgauge.attacks.matching
 import leakgauge.attacks.recipes
 import leakgauge.attacks.span
 import leakgauge.attacks.text
+from docs_support import blocks
 from leakgauge.attacks.analytic import LinearBatches
 from leakgauge.attacks.budget import Budget, with_budget
 from leakgauge.attacks.matching import GradientMatching
@@ -54,9 +58,23 @@ def short(attack):
     return replace(attack, restarts=2) if getattr(attack, "restarts", 1) > 2 else attack
 
 
-@pytest.fixture(params=ATTACKS)
+def attack_of_the_page() -> type:
+    """What docs/add-an-attack.md tells to write, in a module of its own, as a worker imports it."""
+    name = "attack_of_the_page"
+    if name not in sys.modules:
+        block = blocks(Path(__file__).parents[2] / "docs" / "add-an-attack.md", "python")[0]
+        sys.modules[name] = ModuleType(name)
+        exec(compile(block.code, "add-an-attack.md", "exec"), vars(sys.modules[name]))
+    return sys.modules[name].MeanGrey
+
+
+ATTACKED_BY = {**ATTACKS, "of_the_page": attack_of_the_page()}
+NAMESPACE["MeanGrey"] = attack_of_the_page()
+
+
+@pytest.fixture(params=ATTACKED_BY)
 def attack(request):
-    return short(ATTACKS[request.param]())
+    return short(ATTACKED_BY[request.param]())
 
 
 @pytest.fixture(params=CLIENTS)

@@ -74,6 +74,48 @@ def test_a_file_that_is_no_table_is_refused_in_one_sentence(tmp_path: Path, text
         Csv("bad.csv", label="outcome")(tmp_path)
 
 
+GAPPY = "age,ward,pay,outcome\n" + "".join(
+    f"{20 + n},{'AB'[n % 2]},{1.5 * n},{('ill', 'well')[n % 3 > 0]}\n" for n in range(12)
+)
+
+
+def gappy(folder: Path, *lines: str) -> Path:
+    (folder / "ward.csv").write_text(GAPPY + "".join(f"{line}\n" for line in lines))
+    return folder
+
+
+@pytest.mark.parametrize("word", ["", "NA", "n/a", "null", "?", "NaN"])
+def test_a_gap_among_numbers_is_refused_with_its_line_and_column_and_never_makes_categories(tmp_path, word):
+    with pytest.raises(InvalidFile, match=r"Line 14 of .* 'pay'; .*gaps=drop.*gaps=fill"):
+        Csv("ward.csv", label="outcome")(gappy(tmp_path, f"40,A,{word},ill"))
+
+
+def test_lines_with_gaps_are_left_out_where_that_is_wanted(tmp_path):
+    data = Csv("ward.csv", label="outcome", gaps="drop")(gappy(tmp_path, "99,A,NA,ill", "98,,3,ill", "97,A,3,"))
+    assert len(data.train) + len(data.test) == 12
+    assert data.space.columns[0] == Continuous("age", 20, 31)
+    assert data.space.columns[2] == Continuous("pay", 0, 16.5)
+    (tmp_path / "none.csv").write_text("age,outcome\n,a\n1,\n")
+    with pytest.raises(InvalidFile, match="Every line"):
+        Csv("none.csv", label="outcome", gaps="drop")(tmp_path)
+
+
+def test_gaps_are_filled_by_the_median_and_by_a_category_of_their_own(tmp_path):
+    data = Csv("ward.csv", label="outcome", gaps="fill")(gappy(tmp_path, "NA,,99,ill"))
+    rows = torch.cat((data.train.inputs, data.test.inputs))
+    (last,) = rows[rows[:, -1] == 99]
+    assert float(last[0]) == 25.0  # of 20 to 31, the lower middle: a value that is there
+    assert data.space.columns[1] == Categorical("ward", ("A", "B", "no value"))
+    assert last[1:4].tolist() == [0, 0, 1]
+    with pytest.raises(InvalidFile, match="no class in the column 'outcome'"):
+        Csv("ward.csv", label="outcome", gaps="fill")(gappy(tmp_path, "1,A,1,"))
+
+
+def test_a_word_that_means_a_gap_among_numbers_is_a_category_among_words(tmp_path):
+    data = Csv("ward.csv", label="outcome")(gappy(tmp_path, "40,NA,1,ill"))
+    assert data.space.columns[1] == Categorical("ward", ("A", "B", "NA"))
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_bytes(b"\xff\xfe\x00age")
     with pytest.raises(InvalidFile, match=r"bad\.csv"):

@@ -12,14 +12,18 @@ import leakgauge
 from leakgauge.attacks.base import LabelAttack
 from leakgauge.catalogue import ATTACKS, DEFENCES
 from leakgauge.config import build_attack, build_loss
+from leakgauge.data import Text
 from leakgauge.errors import InvalidCase
+from leakgauge.models import GPT
 from leakgauge.protocol.learner import Mode
+from leakgauge.protocol.losses import NextToken
 from leakgauge.risk import ModelCheck, check
 from leakgauge.risk.client import noise_client
 from leakgauge.risk.cost import measure_route
 from leakgauge.risk.layers import layer_risks
 from leakgauge.risk.trials import try_defences
 from leakgauge.space import ImageSpace
+from leakgauge.training.models import model_for
 
 
 def normed() -> nn.Module:
@@ -95,6 +99,33 @@ def test_rows_of_a_table_are_not_attacked_with_priors_of_images(monkeypatch: pyt
     assert not by_name(found)["inverting_gradients"]
     assert not by_name(found)["instahide"]
     assert found.inputs.startswith("rows of 6")
+
+
+def test_a_model_of_texts_is_attacked_by_what_serves_texts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "token_spans", "tag", "lamp", "best", "exact", "quasi_newton")
+    texts = Text()(None)
+    model = model_for(texts, GPT(width=64, layers=1), seed=0)
+    found = check(model, NextToken(), space=texts.space)
+    applies = {one.name: one.applies for one in found.attacks}
+    assert applies == {
+        "token_spans": True,
+        "tag": True,
+        "lamp": True,
+        "best": False,
+        "exact": False,
+        "quasi_newton": False,
+    }
+    assert found.cost is not None  # what a step of matching costs is told for texts as well
+    (why,) = {one.why for one in found.attacks if one.name == "quasi_newton"}
+    assert "tokens of texts are names; use token_spans or tag" in why
+
+
+def test_what_serves_texts_alone_does_not_apply_to_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, "tag", "lamp")
+    found = check(dense(), input_shape=(3, 8, 8))
+    assert [(one.applies, one.why) for one in found.attacks] == [
+        (False, "the model takes images, and the attack serves texts")
+    ] * 2
 
 
 class Detector(nn.Module):

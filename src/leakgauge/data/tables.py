@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -65,11 +66,14 @@ class Csv:
     """A ``.csv`` file with a header, below the data root or the working folder; ``label`` is the column of the classes.
 
     A column of numbers alone is continuous over the range that it has there, any other one categorical. The first row
-    of each class and every fifth after it are the test split.
+    of each class and every fifth after it are the test split. Cells without a value are refused, or with
+    ``gaps=drop`` their lines left out, or with ``gaps=fill`` taken for a category of their own and, among numbers, for
+    the median.
     """
 
     file: str
     label: str
+    gaps: Literal["refuse", "drop", "fill"] = "refuse"
 
     def __call__(self, root: Path | None) -> Dataset:
         folder = require_root(root or Path(), source=self, needs=f"the file {self.file!r}")
@@ -85,9 +89,7 @@ class Csv:
             raise InvalidFile(f"{path} has no column {self.label!r} for the classes; set label to one of {there}.")
         if uneven := [number for number, line in enumerate(lines, start=2) if len(line) != len(header)]:
             raise InvalidFile(f"Line {uneven[0]} of {path} lacks some of the {len(header)} columns; correct it.")
-        if gaps := [number for number, line in enumerate(lines, start=2) if any(_is_gap(cell) for cell in line)]:
-            # A gap among numbers would make every number a category of its own.
-            raise InvalidFile(f"Line {gaps[0]} of {path} has a cell without a value; fill it in or leave the line out.")
+        lines = self._without_gaps(path, header, lines)
         columns = dict(zip(header, map(list, zip(*lines)), strict=True))
         classes = columns.pop(self.label)
         names = sorted(set(classes))
@@ -95,6 +97,33 @@ class Csv:
         labels = torch.tensor([numbers[one] for one in classes])
         rows, space = encode_columns(columns)
         return _dataset(path.stem, rows, labels, names, space)
+
+    def _without_gaps(self, path: Path, header: list[str], lines: list[list[str]]) -> list[list[str]]:
+        """The lines with a value in every cell. A gap among numbers would make every number a category of its own."""
+        numeric = [_is_numeric([line[place] for line in lines]) for place in range(len(header))]
+        gaps = [[_is_gap(cell, of) for cell, of in zip(line, numeric, strict=True)] for line in lines]
+        first = next((number for number, line in enumerate(gaps) if any(line)), None)
+        if first is None:
+            return lines
+        if self.gaps == "drop":
+            whole = [line for line, gap in zip(lines, gaps, strict=True) if not any(gap)]
+            if not whole:
+                raise InvalidFile(f"Every line of {path} has a cell without a value; fill them in, or set gaps=fill.")
+            return whole
+        unlabelled = next((number for number, line in enumerate(gaps) if line[header.index(self.label)]), None)
+        if self.gaps == "fill" and unlabelled is not None:
+            raise InvalidFile(
+                f"Line {unlabelled + 2} of {path} has no class in the column {self.label!r}, which nothing can be "
+                "filled in for; leave the line out, or set gaps=drop."
+            )
+        if self.gaps == "fill":
+            columns = [_filled(*one) for one in zip(zip(*lines), zip(*gaps), numeric, strict=True)]
+            return list(map(list, zip(*columns)))
+        raise InvalidFile(
+            f"Line {first + 2} of {path} has no value in the column {header[gaps[first].index(True)]!r}; "
+            "fill it in, or set gaps=drop to leave such lines out, or gaps=fill to take the median or a category of "
+            "its own."
+        )
 
 
 def _cells(text: str) -> Iterator[list[str]]:
@@ -134,8 +163,27 @@ def encode_columns(texts: dict[str, list[str]], categorical: tuple[str, ...] = (
     return torch.cat(blocks, dim=1), TableSpace(tuple(columns))
 
 
-def _is_gap(cell: str) -> bool:
-    return cell.strip().lower() in ("", "nan")
+_NO_VALUE = "no value"
+_GAPS, _GAPS_AMONG_NUMBERS = frozenset({"", "nan"}), frozenset({"na", "n/a", "null", "none", "?", "-"})
+"""The latter are words like others where a column has words."""
+
+
+def _is_gap(cell: str, numeric: bool) -> bool:
+    word = cell.strip().lower()
+    return word in _GAPS or (numeric and word in _GAPS_AMONG_NUMBERS)
+
+
+def _is_numeric(values: list[str]) -> bool:
+    """Whether all that is there are numbers, and there is one."""
+    there = [value for value in values if not _is_gap(value, True)]
+    return bool(there) and _numbers(there) is not None
+
+
+def _filled(values: Sequence[str], gaps: Sequence[bool], numeric: bool) -> list[str]:
+    if not numeric:
+        return [_NO_VALUE if gap else value for value, gap in zip(values, gaps, strict=True)]
+    middle = sorted((value for value, gap in zip(values, gaps, strict=True) if not gap), key=float)
+    return [middle[(len(middle) - 1) // 2] if gap else value for value, gap in zip(values, gaps, strict=True)]
 
 
 def _numbers(values: list[str]) -> Tensor | None:

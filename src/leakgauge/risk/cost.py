@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching.attack import GradientMatching
 from leakgauge.attacks.matching.differentiation import FiniteDifference
 from leakgauge.attacks.matching.differentiation.route import Choice
+from leakgauge.attacks.recipes import tag
 from leakgauge.attacks.recipes.families import matching_recipe
 from leakgauge.clocks import Seconds
 from leakgauge.errors import LeakGaugeError
 from leakgauge.randomness import seeded
 from leakgauge.risk.client import NoiseClient
 from leakgauge.risk.settled import settle
+from leakgauge.space import TokenSpace
 
 _STEPS, _ENOUGH = 6, 1.0
 """Steps that are timed, and the CPU seconds after which no further one is."""
@@ -54,7 +56,10 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Route:
-    """The route that was chosen for a recipe, with its cost; None and the reason where none holds."""
+    """The route that was chosen for a recipe, with its cost; None and the reason where none holds.
+
+    ``recipe`` is the one by which `best` matches gradients; None for texts, which are timed by `tag`.
+    """
 
     choice: Choice | None
     cost: StepCost | None
@@ -66,10 +71,13 @@ def measure_route(client: NoiseClient) -> Route:
     """Choose a route on the update of noise and time a few steps by it."""
     seen = client.observe("informed")
     generator = seeded(0, "check start")
+    texts = isinstance(client.space, TokenSpace)  # which no recipe of `best` serves
+    budget = Budget(steps=10 * _STEPS)
     try:
-        recipe = matching_recipe(seen, "auto", Budget(steps=10 * _STEPS))
+        recipe = replace(tag().attack, budget=budget) if texts else matching_recipe(seen, "auto", budget)
         problem = recipe.problem(seen, generator=generator)
-        choice = recipe.differentiation.choose(problem, client.some.inputs)
+        inputs = client.some.inputs
+        choice = recipe.differentiation.choose(problem, client.space.relax(inputs) if texts else inputs)
         search = settle(recipe, choice).search([seen], generator=generator)
         taken: list[float] = []
         while len(taken) < 2 or (len(taken) < _STEPS and sum(taken) < _ENOUGH):
@@ -85,4 +93,4 @@ def measure_route(client: NoiseClient) -> Route:
         training_step=max(client.training_step, _CLOCK) * client.scale,
         computed=client.computed,
     )
-    return Route(choice, cost, recipe=recipe)
+    return Route(choice, cost, recipe=None if texts else recipe)

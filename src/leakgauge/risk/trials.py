@@ -9,7 +9,7 @@ from enum import Enum
 from torch import Generator, Tensor
 
 from leakgauge.attacks.analytic.linear_layer import not_applicable
-from leakgauge.attacks.base import Attack, LabelAttack, SteppedAttack
+from leakgauge.attacks.base import Answered, Attack, LabelAttack, SteppedAttack
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.labels import ZLG, ClassGradients
 from leakgauge.attacks.malicious import IdentityConvolutions
@@ -131,13 +131,13 @@ def _tried(name: str, kind: PartKind, trial: Callable[[], tuple[bool, str]]) -> 
 def _attack(attack: Attack, client: NoiseClient, route: Route) -> tuple[bool, str]:
     if kind_of(attack) is PartKind.MATCHING and route.choice is None:
         return False, route.refusal or ""
-    if isinstance(attack, Best):
+    if isinstance(attack, Best) and route.recipe is not None:
         return True, ""  # its recipe is the one whose cost was measured
     if route.choice is not None:
         attack = settle(attack, route.choice, route.recipe)
     if isinstance(attack, SteppedAttack):
-        attack.search([client.observe("informed")], generator=_generator())
-        return True, ""
+        begun = attack.search([client.observe("informed")], generator=_generator())
+        return _answer(begun.found[0]) if isinstance(begun, Answered) else (True, "")
     return _run(attack, client)
 
 
