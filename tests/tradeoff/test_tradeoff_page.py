@@ -18,7 +18,7 @@ from leakgauge.report.scatter import scatter
 from leakgauge.report.tradeoff_page import render_tradeoff, write_tradeoff
 from leakgauge.report.tradeoff_table import tradeoff_table
 from leakgauge.report.tradeoff_words import remarks
-from leakgauge.tradeoff.plan import TradeoffPlan
+from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff
 
 
@@ -45,6 +45,18 @@ def test_on_a_console_of_80_columns_nothing_of_the_default_plan_is_cut() -> None
     assert text.count("batch 4") == text.count("batch 16") == 3
     assert text.count("? 3/8") == len(conditions) * len(rows)
     assert "Clipping (max_norm 1) + Gaussian noise (std 0.1)\n" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_console_breaks_no_word_and_leaves_out_what_was_never_measured(width: int) -> None:
+    table = example()
+    never = Condition("strongest", 16)
+    screen = Console(width=width, file=io.StringIO(), force_terminal=False)
+    screen.print(tradeoff_table(replace(table, conditions=(*table.conditions, never))))
+    text: str = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= width
+    assert {"accuracy", "undefended", "inconclusive;", "Clipping", "70.0"} <= set(text.split())
+    assert "Not measured: strongest, batch 16." in " ".join(text.split())
 
 
 def unsure(found: Cell) -> Cell:

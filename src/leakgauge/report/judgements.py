@@ -3,6 +3,7 @@ stands beside it: the crowd, the control, the power, the bound."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,7 +11,8 @@ from typing import NamedTuple
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import RECORDED, AuditResult, Finding
 from leakgauge.audit.verdict import Reason, Verdict
-from leakgauge.metrics import PSNR
+from leakgauge.bounds import Bound
+from leakgauge.metrics import PSNR, Summary
 from leakgauge.report.words import capitalise, join, noun, short_names, standings
 
 MOST_NUMBERS = 8
@@ -259,6 +261,25 @@ def describe_bounds(result: AuditResult) -> list[str]:
             )
         )
     return sentences
+
+
+def luck(found: Summary, bound: Bound) -> float:
+    """At most how probable it is that an attacker whom the bound holds for finds as many.
+
+    Examples of different rounds are independent of one another. Those of one batch are not, and all that holds of
+    them is Markov's inequality.
+
+    >>> one_of_four = Summary(0.25, 1.0, 0.05, 0.7, 4)
+    >>> round(luck(one_of_four, Bound(0.0339, "", 99)), 3), luck(one_of_four, Bound(0.0339, "", 99, guesses=4))
+    (0.129, 0.1356)
+    """
+    hits = round(found.mean * found.count) if found.count else 0
+    if bound.at_most is None or hits == 0:
+        return 1.0
+    p, count = bound.at_most, found.count
+    if bound.guesses > 1:
+        return min(1.0, count * p / hits)
+    return sum(math.comb(count, k) * p**k * (1 - p) ** (count - k) for k in range(hits, count + 1))
 
 
 def _rate(row: Finding) -> float:
