@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import io
 import math
 import re
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from test_report_examples import audit, audit_of, labelled, null_of, record
 
 from browser_support import WIDTHS, needs_browser, opened
@@ -173,9 +176,28 @@ def test_a_recorded_round_is_redacted_in_the_file_itself_unless_that_is_asked_fo
     blocks = [part for part in whole.split('"') if part.startswith("data:image")]
     assert set(blocks) < set(private)
     assert max(map(len, blocks)) < min(len(one) for one in set(private) - set(blocks))
+    # Wherever it stands in the file, a picture is a few blocks.
+    pictures = [base64.b64decode(coded) for coded in re.findall(r"base64,([\w+/=]+)", whole)]
+    assert {max(Image.open(io.BytesIO(one)).size) for one in pictures} <= {1, 2, 3, 4}
     assert "holds no private input" in whole
     assert 'id="redact"' in clear
     assert 'id="redact"' not in whole
+
+
+def test_a_redacted_page_tells_how_many_labels_came_back_and_not_which(browser: Any, tmp_path: Path) -> None:
+    counts = (0, 6, 2)
+    plain = audit_of([labelled(counts, counts, RECORDED), null_of(labelled(counts, counts, RECORDED))])
+    plain = replace(plain, description={**plain.description, "class_names": ["healthy", "ill", "unknown"]})
+    clear, whole = render_audit(plain, redact=False), render_audit(plain)
+    assert "class ill: 6 true, 6 restored" in clear
+    assert "8 of 8" in whole
+    assert "class ill" not in whole
+    assert '<svg class="counts"' not in whole
+    assert "no private label" in whole
+    with opened(browser, write_report(plain, tmp_path, redact=False)) as seen:
+        assert seen.count("svg.counts") == 1
+        seen.page.check("#redact")
+        assert seen.count("svg.counts") == 0
 
 
 def test_a_wish_that_an_audit_was_run_with_is_kept_and_can_be_overruled() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from leakgauge.audit.record import Record
@@ -108,7 +108,7 @@ def explain_label_doubt(row: Finding) -> str:
     """Why nothing can be told of the labels, and what to do about it."""
     reasons = () if row.labels is None else row.labels.reasons
     clauses = [clause for reason, clause in _LABEL_REASONS.items() if reason in reasons]
-    return f"{join([one.why for one in clauses])}; {join(list(dict.fromkeys(one.remedy for one in clauses)))}"
+    return f"{_whys(clauses)}; {join(list(dict.fromkeys(one.remedy for one in clauses)))}"
 
 
 def doubtful_labels(result: AuditResult) -> list[Finding]:
@@ -127,12 +127,21 @@ def explain_doubt(row: Finding, *, so: str = "") -> str:
     known = _RECORDED_REASONS if row.defence == RECORDED else REASONS
     reasons = row.judgement.reasons or (Reason.NO_CONTROL,)
     clauses = [clause for reason, clause in known.items() if reason in reasons]
-    first, *others = [clause.why for clause in clauses]
-    why = join([first, *(re.sub("^the attack ", "it ", other) for other in others)])
     remedies = [clause.remedy for clause in clauses]
     # One may be part of another, as "try another attack" is of several.
     needed = [one for one in remedies if not any(one in other and one != other for other in remedies)]
-    return f"{why}{so and f', {so}'}; {join(list(dict.fromkeys(needed)))}"
+    return f"{_whys(clauses)}{so and f', {so}'}; {join(list(dict.fromkeys(needed)))}"
+
+
+def _whys(clauses: Sequence[Clause]) -> str:
+    """Several reasons, in which the attack is named once."""
+    named = [number for number, clause in enumerate(clauses) if clause.why.startswith("the attack ")]
+    return join(
+        [
+            re.sub("^the attack ", "it ", clause.why) if number in named[1:] else clause.why
+            for number, clause in enumerate(clauses)
+        ]
+    )
 
 
 def inconclusive_sentences(result: AuditResult) -> list[str]:
