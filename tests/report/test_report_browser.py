@@ -53,11 +53,20 @@ def texts() -> AuditResult:
     return audit_of([record(hits=3, size=3, scores=scores, pictures=Pictures(truth, truth.flip(1)), space=space)])
 
 
+def measured() -> AuditResult:
+    """Every metric of images and labels, under names as attacks have."""
+    names = ("identification", "identification_shifted", "psnr", "psnr_affine", "ssim", "fsim", "lpips_alex", "lpips_vgg")
+    scores = {name: tuple(0.125 + number / 8 for number in range(8)) for name in names}
+    of_labels = labelled((4, 4), (4, 4), attack="inverting_gradients_no_tv:steps=250")
+    cases = [record(attack="inverting_gradients_no_tv:steps=250", scores={**of_labels.scores, **scores})]
+    return audit_of([*cases, *map(null_of, cases), of_labels])
+
+
 def leaking() -> AuditResult:
     return audit({"none": Verdict.LEAKS})
 
 
-PAGES = {"crowded": crowded, "images": leaking, "rows": rows, "few columns": lambda: rows(3), "texts": texts}
+PAGES = {"crowded": crowded, "images": leaking, "measured": measured, "rows": rows, "few columns": lambda: rows(3), "texts": texts}
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +80,22 @@ def test_nothing_is_cut_off_at_the_right_and_nothing_is_asked_for(
     name: str, browser: Any, page_of: Callable[[str], Path]
 ) -> None:
     with opened(browser, page_of(name)) as seen:
-        for width in WIDTHS:
+        for width in (*WIDTHS, 1024):
             seen.page.set_viewport_size({"width": width, "height": 900})
             assert seen.beyond() == [], width
         assert seen.page.evaluate("[...document.images].every(one => !one.src || one.naturalWidth > 0)")
+
+
+def test_on_a_desk_the_name_of_an_attack_is_never_broken(browser: Any, page_of: Callable[[str], Path]) -> None:
+    lines = """one => [...one.childNodes].filter(part => part.nodeType === 3).map(part => {
+      const range = document.createRange();
+      range.selectNodeContents(part);
+      return range.getClientRects().length;
+    })"""
+    with opened(browser, page_of("measured")) as seen:
+        names = [one.evaluate(lines) for one in seen.page.locator("tbody th .under").all()]
+        assert len(names) > 2
+        assert {tuple(parts) for parts in names} == {(1, 1)}
 
 
 @pytest.mark.parametrize("name", PAGES)

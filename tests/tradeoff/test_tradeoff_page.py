@@ -73,6 +73,18 @@ def test_a_browser_shows_every_point_without_error_and_nothing_cut_off(
         assert seen.count("svg.scatter circle") == 5
 
 
+@needs_browser
+def test_a_table_of_many_attackers_stands_on_end_and_is_not_cut_off_on_a_desk(browser: Any, tmp_path: Path) -> None:
+    conditions = TradeoffPlan(batch_sizes=(1, 4)).conditions()
+    found = replace(cell(3), attack="inverting_gradients_no_tv")
+    rows = [replace(one, cells=dict.fromkeys(conditions, found)) for one in example().rows]
+    table = replace(example(), rows=tuple(rows), conditions=tuple(conditions))
+    with opened(browser, write_tradeoff(table, tmp_path)) as seen:
+        for width in (1280, 1024):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            assert seen.beyond() == [], width
+
+
 def test_the_page_says_the_sentence_and_what_was_not_measured_and_why() -> None:
     page = render_tradeoff(example())
     assert "<h1>The cheapest defence that keeps identification at 0.1 or less is Clipping" in page

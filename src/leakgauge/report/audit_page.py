@@ -71,7 +71,7 @@ _SETUP = {
     "steps": "Attack steps",
     "seconds": "Attack seconds",
     "distractors": "Distractors",
-    "crowd": "Distractors",
+    "crowd": "Compared with",
     "weights": "LPIPS weights",
     "seed": "Seed",
 }
