@@ -165,8 +165,12 @@ def test_the_first_heading_is_the_finding() -> None:
 def test_the_first_heading_says_of_what_the_bound_is_a_chance() -> None:
     strong = "dpsgd:noise_multiplier=2"
     bound = gaussian_bound(2.0, crowd=99)
-    result = audit({"none": Verdict.LEAKS, strong: Verdict.NO_LEAK_FOUND}, {**PLAN, "bounds": {strong: bound.to_dict()}})
-    chance = "the chance that any attacker picks one out of 100 is at most 3.39 % with DP-SGD, and not limited otherwise"
+    result = audit(
+        {"none": Verdict.LEAKS, strong: Verdict.NO_LEAK_FOUND}, {**PLAN, "bounds": {strong: bound.to_dict()}}
+    )
+    chance = (
+        "the chance that any attacker picks one out of 100 is at most 3.39 % with DP-SGD, and not limited otherwise"
+    )
     assert f"; the control worked; {chance}.</h1>" in render_audit(result)
 
 

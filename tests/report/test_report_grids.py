@@ -90,7 +90,9 @@ def test_what_fits_side_by_side_is_a_table_and_else_a_block_or_further_tables() 
 
 
 def test_what_rows_are_about_stands_above_them_where_it_has_no_room_beside() -> None:
-    rows = [[Text("a" * 20), Text("b" * 20), Text(str(number))] for number in range(3)] + [[Text("z"), Text("y"), Text("9")]]
+    rows = [[Text("a" * 20), Text("b" * 20), Text(str(number))] for number in range(3)] + [
+        [Text("z"), Text("y"), Text("9")]
+    ]
     table = FittedTable(("one", "two", "three"), rows, frozenset({"three"}), heads=2)
     assert len(printed(table, 60).splitlines()) == 5
     lines = [line.strip() for line in printed(table, 45).splitlines()]

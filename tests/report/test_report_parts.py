@@ -45,7 +45,10 @@ def test_a_name_that_is_not_there_is_answered_by_the_nearest() -> None:
 def test_a_sentence_ends_where_it_ends() -> None:
     assert first_sentence("It takes 0.5 s. Then more.") == "It takes 0.5 s."
     assert first_sentence("After Carlini et al. [2021]; so be it.") == "After Carlini et al. [2021]; so be it."
-    assert first_sentence("Wide, and Prop. 3.1 reads it [ibid., A.2]. More.") == "Wide, and Prop. 3.1 reads it [ibid., A.2]."
+    assert (
+        first_sentence("Wide, and Prop. 3.1 reads it [ibid., A.2]. More.")
+        == "Wide, and Prop. 3.1 reads it [ibid., A.2]."
+    )
     assert first_sentence("as in Geiping et al. (2020), with labels") == "as in Geiping et al. (2020), with labels"
 
 

@@ -242,7 +242,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> Group:
             cells.append([Text(_cell(row, name)) for name in shown])
     return Group(
         FittedTable(shown, cells, heads=len(axes) + sum(name in found for name in ("defence", "attack"))),
-        *(Text(f"{reason} ({_some(places)})") for reason, places in without.items())
+        *(Text(f"{reason} ({_some(places)})") for reason, places in without.items()),
     )
 
 

@@ -45,7 +45,7 @@ def _possible(row: Finding, judged: Sequence[Finding]) -> str:
     """The best chance that any attacker could have, of the defences that bound it."""
     called = short_names([one.defence for one in judged])
     limits = [
-        (one, one.bound.at_most, one.bound.crowd + 1)
+        (one, one.bound.at_most, one.bound)
         for one in judged
         if one.bound is not None and one.bound.at_most is not None and one.bound.at_most < VACUOUS
     ]
@@ -55,6 +55,7 @@ def _possible(row: Finding, judged: Sequence[Finding]) -> str:
         show_percent(share) + ("" if one.defence == RECORDED else f" with {called[one.defence]}")
         for one, share, _ in limits
     ]
-    crowd = max(crowd for *_, crowd in limits)
-    said = f"the chance that any attacker picks one out of {crowd} is at most {join(shares)}"
+    bound = limits[0][2]  # of all rows: the crowd and the batch are the same
+    tries = "" if bound.guesses == 1 else f" in {bound.guesses} guesses"
+    said = f"the chance that any attacker picks one out of {bound.crowd + 1}{tries} is at most {join(shares)}"
     return said if any(one is row for one, *_ in limits) else f"{said}, and not limited otherwise"

@@ -23,8 +23,10 @@ from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
 
 _WIDEST, _GAP = 80, 2
 """Of any console: what does not fit stands below."""
-_CAPTION = """accuracy with its 95 % interval; time per step against undefended steps; identified and likeness, and below \
-the nulls of both; ? inconclusive; ≤ the most that any attacker could identify in one round, where there is a bound"""
+_CAPTION = (
+    "accuracy with its 95 % interval; time per step against undefended steps; identified and likeness, and below the "
+    "nulls of both; ? inconclusive; ≤ the most that any attacker could identify in one round, where there is a bound"
+)
 
 Line = Sequence[Text]
 

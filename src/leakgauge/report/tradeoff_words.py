@@ -16,7 +16,6 @@ from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Tradeoff, TradeoffRow, cheapest
 from leakgauge.training import Trained
 
-
 _SURE = 0.05
 """More than a bound allows was found where luck explains it with a lower probability, all cells taken together."""
 
