@@ -162,11 +162,12 @@ def printable(text: str) -> str:
 
 
 def stderr() -> Screen:
-    return Screen(stderr=True)
+    return Screen(stderr=True, highlight=False)
 
 
 def stdout() -> Screen:
-    return Screen(file=answers())
+    """Where answers are shown; numbers in a sentence are not coloured, as none is more than the others."""
+    return Screen(file=answers(), highlight=False)
 
 
 def answers() -> TextIO:
