@@ -27,8 +27,8 @@ from leakgauge.report.headline import headline
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 WIDTHS, HEIGHTS = (1280, 768, 390), {1280: 1500, 768: 1300, 390: 1300}
-COLOURS = 64
-"""Of a screenshot: enough for flat areas and small photographs, at a quarter of the bytes."""
+COLOURS = 256
+"""Of a screenshot: enough for flat areas and small photographs, at a fraction of the bytes."""
 
 
 def report_pictures(page: Path) -> None:
@@ -45,7 +45,7 @@ def report_pictures(page: Path) -> None:
 def terminal_pictures(folder: Path) -> None:
     result = load_result(folder, standard_metrics(None))
     for width in (80, 120):
-        console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True)
+        console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, highlight=False)
         first, *rest = headline(result)
         console.print("$ leakgauge audit examples/demo.toml", style="dim")
         console.print(first, style="bold", markup=False)

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from torch import nn
 
 from leakgauge.attacks.base import Attack
-from leakgauge.attacks.budget import BUDGETS, Budget, Clock, with_budget
+from leakgauge.attacks.budget import BUDGETS, Budget, Budgeted, Clock, with_budget
 from leakgauge.catalogue import ATTACKS, CLIENT_PARTS, DATASETS, DEFENCES, LANGUAGE_MODELS, LOCAL_UPDATES, Shelf
 from leakgauge.data import Dataset
 from leakgauge.defences import Defence, chain
@@ -122,6 +122,19 @@ def build_normalised(model: nn.Module, text: str | None) -> nn.Module:
 
 def build_threat_model(name: str) -> ThreatModel:
     return choose(THREAT_MODELS, name, kind="threat model")
+
+
+def name_attack(text: str, attack: Attack, budget: Budget | None) -> str:
+    """What an attack is called: as it was asked for, without the steps and seconds that a budget replaced.
+
+    >>> name_attack("best:steps=250", build_attack("best:steps=250"), Budget(steps=20))
+    'best'
+    """
+    name, _, options = text.partition(":")
+    if budget is None or not options or not isinstance(attack, Budgeted) or set(options) & set("()[]{}"):
+        return text
+    kept = [one for one in options.split(",") if one.partition("=")[0].strip() not in ("steps", "seconds")]
+    return ":".join([name, *([",".join(kept)] if kept else [])])
 
 
 def build_budget(

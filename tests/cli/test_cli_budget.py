@@ -69,6 +69,15 @@ def test_the_steps_and_seconds_of_the_command_line_are_those_of_the_attack_and_i
     assert "steps 4" in page
 
 
+def test_an_attack_is_not_called_by_steps_that_it_was_not_given(command: Command, words: Words) -> None:
+    named = [word.replace("inverting_gradients", "inverting_gradients:steps=900") for word in words]
+    assert {row["attack"] for row in command(*named, "--steps", "4").rows} == {"inverting_gradients"}
+    # Given again by name, they are those of the name.
+    again = [word.replace("inverting_gradients", "inverting_gradients:steps=3") for word in words]
+    (row,) = command(*again).rows
+    assert (row["attack"], row["facts"]["steps"]) == ("inverting_gradients:steps=3", 3)
+
+
 def test_seconds_end_an_attack_that_would_go_on(command: Command, words: Words) -> None:
     done = command(*words, "--seconds", "0.05")
     assert done.code == 0

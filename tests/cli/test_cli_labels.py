@@ -43,6 +43,16 @@ def test_the_label_of_one_example_is_read_from_its_update(command: Command, file
     assert not any(path.is_dir() for path in Path().iterdir() if path.name != "__pycache__")  # no folder was asked for
 
 
+def test_the_page_of_a_round_names_its_labels_only_where_that_is_asked_for(
+    command: Command, file: Path, mlp: str
+) -> None:
+    words = ("labels", file, "--model", mlp, *METHOD, "--out", "out")
+    assert "not which" in " ".join(command(*words).out.split())
+    assert "class 3" not in Path("out/index.html").read_text("utf-8")
+    assert "not which" not in " ".join(command(*words, "--no-redact").out.split())
+    assert "class 3: 1 restored" in Path("out/index.html").read_text("utf-8")
+
+
 def test_without_a_method_the_strongest_is_used(command: Command, file: Path, mlp: str) -> None:
     (row,) = command("labels", file, "--model", mlp, "--json").rows
     assert row["attack"] == "best_labels"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from cli_support import *  # noqa: F403
 from cli_support import Command
 
 from leakgauge.catalogue import CATALOGUE
+from leakgauge.cli.output import stderr, stdout
 
 ESCAPE = "\x1b["
 
@@ -69,3 +71,15 @@ def test_a_shell_that_asks_is_told_the_commands_that_begin_so() -> None:
         [sys.executable, "-m", "leakgauge"], capture_output=True, text=True, check=True, env={**os.environ, **asked}
     )
     assert ran.stdout.split() == ["audit"]
+
+
+def test_the_numbers_of_a_sentence_have_no_colour_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for made in (stdout(), stderr()):
+        made.file = screen = io.StringIO()
+        made.print("best:steps=250 found 4 of 4 in /tmp/folder")
+        assert ESCAPE not in screen.getvalue()
+        made.print("[bold]leaks[/]")
+        assert ESCAPE in screen.getvalue()

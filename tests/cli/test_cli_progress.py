@@ -20,7 +20,7 @@ from leakgauge.audit.case import Case
 from leakgauge.audit.execute import execute, load_result
 from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.catalogue import standard_metrics
-from leakgauge.cli import output
+from leakgauge.cli import app, output
 from leakgauge.encodings import InsideDataset, SeededKeys, encrypt
 from leakgauge.progress import Tick
 from leakgauge.randomness import seeded
@@ -222,3 +222,13 @@ def test_a_terminal_is_told_that_a_command_is_loading_before_what_is_heavy_is_th
         output.loaded(seen.append)("ran")
         assert ("loading" in screen.getvalue()) is terminal
         assert seen == (["never.imported.yet", "ran"] if terminal else ["ran"])
+
+
+def test_every_command_says_that_it_is_loading() -> None:
+    commands = [*app.registered_commands, *(one for group in app.registered_groups for one in _commands_of(group))]
+    assert len(commands) > 20
+    assert [one.callback.__name__ for one in commands if not hasattr(one.callback, "__wrapped__")] == []
+
+
+def _commands_of(group: Any) -> list[Any]:
+    return list(group.typer_instance.registered_commands)

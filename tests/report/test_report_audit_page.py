@@ -15,6 +15,7 @@ from leakgauge.audit.plan import AuditPlan
 from leakgauge.audit.record import Pictures
 from leakgauge.audit.result import AuditResult
 from leakgauge.audit.verdict import Verdict
+from leakgauge.bounds import gaussian_bound
 from leakgauge.config import from_mapping
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.report.audit_page import render_audit, write_report
@@ -159,6 +160,23 @@ def test_the_first_heading_is_the_finding() -> None:
     assert f"<h1>{first}; {second}; nothing limits what a stronger attacker could find.</h1>" in page
     assert page.index("This update gave away 8 of 8 private images (p at most 8e-09).") < page.index("What stopped it")
     assert page.index("What stopped it: clipping + Gaussian noise.") < page.index("<img")
+
+
+def test_the_first_heading_says_of_what_the_bound_is_a_chance() -> None:
+    strong = "dpsgd:noise_multiplier=2"
+    bound = gaussian_bound(2.0, crowd=99)
+    result = audit(
+        {"none": Verdict.LEAKS, strong: Verdict.NO_LEAK_FOUND}, {**PLAN, "bounds": {strong: bound.to_dict()}}
+    )
+    chance = (
+        "the chance that any attacker picks one out of 100 is at most 3.39 % with DP-SGD, and not limited otherwise"
+    )
+    assert f"; the control worked; {chance}.</h1>" in render_audit(result)
+
+
+def test_a_crowd_is_told_once_beside_the_number_of_distractors() -> None:
+    page = Page(render_audit(audit({"none": Verdict.LEAKS}, {**PLAN, "distractors": 99, "crowd": "239 others"}))).text
+    assert "Distractors 99 Compared with 239 others" in page
 
 
 def test_what_was_not_measured_is_said_and_never_zero() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import io
 import math
 import re
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from test_report_examples import audit, audit_of, labelled, null_of, record
 
 from browser_support import WIDTHS, needs_browser, opened
@@ -50,11 +53,36 @@ def texts() -> AuditResult:
     return audit_of([record(hits=3, size=3, scores=scores, pictures=Pictures(truth, truth.flip(1)), space=space)])
 
 
+def measured() -> AuditResult:
+    """Every metric of images and labels, under names as attacks have."""
+    names = (
+        "identification",
+        "identification_shifted",
+        "psnr",
+        "psnr_affine",
+        "ssim",
+        "fsim",
+        "lpips_alex",
+        "lpips_vgg",
+    )
+    scores = {name: tuple(0.125 + number / 8 for number in range(8)) for name in names}
+    of_labels = labelled((4, 4), (4, 4), attack="inverting_gradients_no_tv:steps=250")
+    cases = [record(attack="inverting_gradients_no_tv:steps=250", scores={**of_labels.scores, **scores})]
+    return audit_of([*cases, *map(null_of, cases), of_labels])
+
+
 def leaking() -> AuditResult:
     return audit({"none": Verdict.LEAKS})
 
 
-PAGES = {"crowded": crowded, "images": leaking, "rows": rows, "few columns": lambda: rows(3), "texts": texts}
+PAGES = {
+    "crowded": crowded,
+    "images": leaking,
+    "measured": measured,
+    "rows": rows,
+    "few columns": lambda: rows(3),
+    "texts": texts,
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +96,22 @@ def test_nothing_is_cut_off_at_the_right_and_nothing_is_asked_for(
     name: str, browser: Any, page_of: Callable[[str], Path]
 ) -> None:
     with opened(browser, page_of(name)) as seen:
-        for width in WIDTHS:
+        for width in (*WIDTHS, 1024):
             seen.page.set_viewport_size({"width": width, "height": 900})
             assert seen.beyond() == [], width
         assert seen.page.evaluate("[...document.images].every(one => !one.src || one.naturalWidth > 0)")
+
+
+def test_on_a_desk_the_name_of_an_attack_is_never_broken(browser: Any, page_of: Callable[[str], Path]) -> None:
+    lines = """one => [...one.childNodes].filter(part => part.nodeType === 3).map(part => {
+      const range = document.createRange();
+      range.selectNodeContents(part);
+      return range.getClientRects().length;
+    })"""
+    with opened(browser, page_of("measured")) as seen:
+        names = [one.evaluate(lines) for one in seen.page.locator("tbody th .under").all()]
+        assert len(names) > 2
+        assert {tuple(parts) for parts in names} == {(1, 1)}
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -173,9 +213,28 @@ def test_a_recorded_round_is_redacted_in_the_file_itself_unless_that_is_asked_fo
     blocks = [part for part in whole.split('"') if part.startswith("data:image")]
     assert set(blocks) < set(private)
     assert max(map(len, blocks)) < min(len(one) for one in set(private) - set(blocks))
+    # Wherever it stands in the file, a picture is a few blocks.
+    pictures = [base64.b64decode(coded) for coded in re.findall(r"base64,([\w+/=]+)", whole)]
+    assert {max(Image.open(io.BytesIO(one)).size) for one in pictures} <= {1, 2, 3, 4}
     assert "holds no private input" in whole
     assert 'id="redact"' in clear
     assert 'id="redact"' not in whole
+
+
+def test_a_redacted_page_tells_how_many_labels_came_back_and_not_which(browser: Any, tmp_path: Path) -> None:
+    counts = (0, 6, 2)
+    plain = audit_of([labelled(counts, counts, RECORDED), null_of(labelled(counts, counts, RECORDED))])
+    plain = replace(plain, description={**plain.description, "class_names": ["healthy", "ill", "unknown"]})
+    clear, whole = render_audit(plain, redact=False), render_audit(plain)
+    assert "class ill: 6 true, 6 restored" in clear
+    assert "8 of 8" in whole
+    assert "class ill" not in whole
+    assert '<svg class="counts"' not in whole
+    assert "no private label" in whole
+    with opened(browser, write_report(plain, tmp_path, redact=False)) as seen:
+        assert seen.count("svg.counts") == 1
+        seen.page.check("#redact")
+        assert seen.count("svg.counts") == 0
 
 
 def test_a_wish_that_an_audit_was_run_with_is_kept_and_can_be_overruled() -> None:
@@ -192,25 +251,34 @@ def test_redacted_rows_and_texts_keep_which_cells_came_back_and_no_value() -> No
     assert '<mark class="private">' in page
 
 
+@pytest.mark.parametrize("name", ["crowded", "images", "rows", "texts"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_stand_out_from_the_paper_in_light_and_dark(
-    scheme: Any, browser: Any, page_of: Callable[[str], Path]
+    scheme: Any, name: str, browser: Any, page_of: Callable[[str], Path]
 ) -> None:
-    with opened(browser, page_of("images"), color_scheme=scheme) as seen:
-        for selector in ("h1", ".quiet", "td", ".pill", ".knew summary"):
-            assert seen.page.locator(selector).first.evaluate(_CONTRAST) >= 4.5, selector
+    with opened(browser, page_of(name), color_scheme=scheme) as seen:
+        seen.page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        assert seen.page.evaluate(_FAINT) == []
 
 
-# Of the Web Content Accessibility Guidelines: 4.5 to 1 for text.
-_CONTRAST = """one => {
+# Of the Web Content Accessibility Guidelines: 4.5 to 1 for text. All that can be seen and has words of its own, in
+# drawings too.
+_FAINT = """() => {
   const light = rgb => rgb.map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
     .reduce((sum, v, i) => sum + v * [.2126, .7152, .0722][i], 0);
   const parse = text => text.match(/[\\d.]+/g).map(Number);
-  const ink = parse(getComputedStyle(one).color);
-  let under = one;
-  while (under.parentElement && parse(getComputedStyle(under).backgroundColor)[3] === 0) under = under.parentElement;
-  const [a, b] = [light(ink.slice(0, 3)), light(parse(getComputedStyle(under).backgroundColor).slice(0, 3))];
-  return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  const contrast = one => {
+    const style = getComputedStyle(one), ink = parse(one instanceof SVGElement ? style.fill : style.color);
+    let under = one;
+    while (under.parentElement && parse(getComputedStyle(under).backgroundColor)[3] === 0) under = under.parentElement;
+    const [a, b] = [light(ink.slice(0, 3)), light(parse(getComputedStyle(under).backgroundColor).slice(0, 3))];
+    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  };
+  const worded = [...document.body.querySelectorAll("*")].filter(one => one.getClientRects().length
+    && !one.closest("script, title, option") && [...one.childNodes].some(
+      part => part.nodeType === 3 && part.textContent.trim()));
+  return worded.filter(one => contrast(one) < 4.5).map(
+    one => `${one.tagName}.${one.getAttribute("class")}: ${contrast(one)}`);
 }"""
 
 

@@ -66,12 +66,13 @@ def test_no_table_is_wider_than_the_console_and_no_word_of_it_is_broken(name: st
     cells=st.lists(st.lists(st.text("abc ", min_size=0, max_size=30), min_size=3, max_size=3), min_size=1, max_size=4),
     width=st.integers(40, 120),
     in_parts=st.booleans(),
+    heads=st.integers(0, 2),
 )
 def test_every_word_of_every_cell_is_printed_whole_at_any_width(
-    cells: list[list[str]], width: int, in_parts: bool
+    cells: list[list[str]], width: int, in_parts: bool, heads: int
 ) -> None:
     table = FittedTable(
-        ("first", "second", "third"), [[Text(cell) for cell in row] for row in cells], in_parts=in_parts
+        ("first", "second", "third"), [[Text(cell) for cell in row] for row in cells], in_parts=in_parts, heads=heads
     )
     text = printed(table, width)
     printed_words = text.split()
@@ -86,6 +87,22 @@ def test_what_fits_side_by_side_is_a_table_and_else_a_block_or_further_tables() 
     assert printed(FittedTable(heads, rows), 40).split() == ["one", "a" * 20, "two", "b" * 20, "three", "c" * 20]
     parts = printed(FittedTable(heads, rows, in_parts=True), 45).split()
     assert parts == ["one", "two", "a" * 20, "b" * 20, "one", "three", "a" * 20, "c" * 20]
+
+
+def test_what_rows_are_about_stands_above_them_where_it_has_no_room_beside() -> None:
+    rows = [[Text("a" * 20), Text("b" * 20), Text(str(number))] for number in range(3)] + [
+        [Text("z"), Text("y"), Text("9")]
+    ]
+    table = FittedTable(("one", "two", "three"), rows, frozenset({"three"}), heads=2)
+    assert len(printed(table, 60).splitlines()) == 5
+    lines = [line.strip() for line in printed(table, 45).splitlines()]
+    assert lines == ["three", "", f"{'a' * 20} · {'b' * 20}", "0", "1", "2", "", "z · y", "9"]
+
+
+def test_a_table_without_headings_has_no_empty_line_for_them() -> None:
+    table = FittedTable(("", ""), [[Text("kind"), Text("names of it")]])
+    assert printed(table, 40).rstrip() == "kind  names of it"
+    assert printed(table, 8).split() == ["kind", "names", "of", "it"]
 
 
 def test_on_a_console_too_narrow_for_columns_the_numbers_of_an_audit_follow_one_another() -> None:

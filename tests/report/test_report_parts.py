@@ -19,6 +19,8 @@ def test_every_part_of_the_catalogue_is_there_once_with_a_sentence_and_a_command
 def test_no_sentence_is_cut_within_a_citation_and_none_holds_python() -> None:
     assert [one.name for one in PARTS if one.summary.count("[") != one.summary.count("]")] == []
     assert [one.name for one in PARTS if ">>>" in one.words or "``" in one.words] == []
+    # What has no words of its own is given its signature by Python.
+    assert [one.name for one in PARTS if re.match(r"\w+\(.*\)$", one.summary)] == []
 
 
 def test_a_search_finds_all_of_its_words_in_names_and_descriptions() -> None:
@@ -43,3 +45,15 @@ def test_a_name_that_is_not_there_is_answered_by_the_nearest() -> None:
 def test_a_sentence_ends_where_it_ends() -> None:
     assert first_sentence("It takes 0.5 s. Then more.") == "It takes 0.5 s."
     assert first_sentence("After Carlini et al. [2021]; so be it.") == "After Carlini et al. [2021]; so be it."
+    assert (
+        first_sentence("Wide, and Prop. 3.1 reads it [ibid., A.2]. More.")
+        == "Wide, and Prop. 3.1 reads it [ibid., A.2]."
+    )
+    assert first_sentence("as in Geiping et al. (2020), with labels") == "as in Geiping et al. (2020), with labels"
+
+
+def test_no_summary_stops_short_of_the_sentence_it_begins() -> None:
+    for one in PARTS:
+        first = one.words.split("\n\n", maxsplit=1)[0]
+        rest = first[len(one.summary) :].strip()
+        assert not rest or rest[0].isupper() or rest[0] in "`[(", (one.name, one.summary)

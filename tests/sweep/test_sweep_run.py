@@ -132,7 +132,11 @@ def test_results_are_the_same_rows_in_every_format(swept: Path, tmp_path: Path, 
         read = list(csv.DictReader(stream))
     assert [row["psnr"] for row in read] == ["" if row.get("psnr") is None else str(row["psnr"]) for row in rows]
     assert run_main("results", str(swept)) == 0
-    assert "refused: " in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "refused: " in shown
+    # Labels were given to the attacker: that none was restored is no score.
+    assert "label_recall" not in shown
+    assert all(row["label_recall"] is None for row in rows if "label_recall" in row)
     assert run_main("results", str(swept), "--format", "parquet") == 2
     assert "--to results.parquet" in capsys.readouterr().err
     assert run_main("results", str(swept), "--format", "xml") == 2

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from tradeoff_support import REAL, STRONG, row, table_of
+from tradeoff_support import REAL, STRONG, cell, row, table_of
 
 from leakgauge.bounds import bound_of, gaussian_bound
 from leakgauge.defences import Pruning
@@ -41,6 +41,17 @@ def test_what_is_found_beyond_a_bound_accuses_the_declaration(table):
     wrong = replace(table.rows[2], cells=table.rows[0].cells)
     said = " ".join(remarks(replace(table, rows=(*table.rows[:2], wrong))))
     assert "More was found than the bound allows" in said
+
+
+def test_one_hit_of_four_accuses_nobody_and_the_curve_says_how_probable_it_is_by_luck(table):
+    # At 3.39 % one of four is found in 1 - (1 - 0.0339)^4 = 13 % of all audits, though Wilson's interval begins above.
+    bound = gaussian_bound(2.0, crowd=99)
+    lucky = replace(table.rows[2], cells={STRONG: cell(1, images=4)}, bounds={STRONG: bound})
+    found = replace(table, rows=(*table.rows[:2], lucky))
+    assert lucky.cells[STRONG].measurements["identification"].attack.low > bound.at_most
+    assert not any("not what it declares" in one for one in remarks(found))
+    assert bound_curve(found).above == ("3 (1 of 4): 0.13",)
+    assert "may exceed by luck" in render_tradeoff(found)
 
 
 def test_every_cell_of_the_page_and_the_terminal_shows_its_bound(table):

@@ -18,7 +18,7 @@ from leakgauge.report.scatter import scatter
 from leakgauge.report.tradeoff_page import render_tradeoff, write_tradeoff
 from leakgauge.report.tradeoff_table import tradeoff_table
 from leakgauge.report.tradeoff_words import remarks
-from leakgauge.tradeoff.plan import TradeoffPlan
+from leakgauge.tradeoff.plan import Condition, TradeoffPlan
 from leakgauge.tradeoff.result import Cell, Tradeoff
 
 
@@ -47,6 +47,18 @@ def test_on_a_console_of_80_columns_nothing_of_the_default_plan_is_cut() -> None
     assert "Clipping (max_norm 1) + Gaussian noise (std 0.1)\n" in text
 
 
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_console_breaks_no_word_and_leaves_out_what_was_never_measured(width: int) -> None:
+    table = example()
+    never = Condition("strongest", 16)
+    screen = Console(width=width, file=io.StringIO(), force_terminal=False)
+    screen.print(tradeoff_table(replace(table, conditions=(*table.conditions, never))))
+    text: str = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, text.splitlines())) <= width
+    assert {"accuracy", "undefended", "inconclusive;", "Clipping", "70.0"} <= set(text.split())
+    assert "Not measured: strongest, batch 16." in " ".join(text.split())
+
+
 def unsure(found: Cell) -> Cell:
     return replace(found, verdict=Verdict.INCONCLUSIVE)
 
@@ -59,6 +71,18 @@ def test_a_browser_shows_every_point_without_error_and_nothing_cut_off(
     with opened(browser, write_tradeoff(example(), tmp_path), width) as seen:
         assert seen.beyond() == []
         assert seen.count("svg.scatter circle") == 5
+
+
+@needs_browser
+def test_a_table_of_many_attackers_stands_on_end_and_is_not_cut_off_on_a_desk(browser: Any, tmp_path: Path) -> None:
+    conditions = TradeoffPlan(batch_sizes=(1, 4)).conditions()
+    found = replace(cell(3), attack="inverting_gradients_no_tv")
+    rows = [replace(one, cells=dict.fromkeys(conditions, found)) for one in example().rows]
+    table = replace(example(), rows=tuple(rows), conditions=tuple(conditions))
+    with opened(browser, write_tradeoff(table, tmp_path)) as seen:
+        for width in (1280, 1024):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            assert seen.beyond() == [], width
 
 
 def test_the_page_says_the_sentence_and_what_was_not_measured_and_why() -> None:

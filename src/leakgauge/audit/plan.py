@@ -29,6 +29,7 @@ from leakgauge.config import (
     build_defence,
     build_loss,
     build_threat_model,
+    name_attack,
     spell_defence,
 )
 from leakgauge.defences import Defence
@@ -144,8 +145,11 @@ class AuditPlan:
         )
 
     def named_attacks(self, attacks: Sequence[str | Attack]) -> dict[str, Attack]:
-        built = [(one, build_attack(one, self.work())) for one in attacks]
-        return {one if isinstance(one, str) else repr(attack): attack for one, attack in built}
+        work = self.work()
+        built = [(one, build_attack(one, work)) for one in attacks]
+        return {
+            name_attack(one, attack, work) if isinstance(one, str) else repr(attack): attack for one, attack in built
+        }
 
 
 def prepare(plan: AuditPlan, progress: Progress = silent) -> PreparedAudit:

@@ -23,7 +23,15 @@ from leakgauge.audit.result import RECORDED, UNDEFENDED
 from leakgauge.audit.sources import RecordedUpdate, SimulatedClient, SimulatedUpdate
 from leakgauge.audit.strangers import draw_strangers, labels_for, nulls_per_round
 from leakgauge.catalogue import ATTACKS, Shelf, label_metrics, standard_metrics
-from leakgauge.config import build, build_budget, build_client, build_defence, build_loss, build_normalised
+from leakgauge.config import (
+    build,
+    build_budget,
+    build_client,
+    build_defence,
+    build_loss,
+    build_normalised,
+    name_attack,
+)
 from leakgauge.data import read_batch, reference_inputs
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory
@@ -111,7 +119,9 @@ class RecordedPlan:
         shelf, kind = (label_attacks(), "label method") if self.labels_only else (ATTACKS, "attack")
         work = build_budget(self.budget, self.steps, self.seconds, self.clock)
         attacks: dict[str, Attack] = {text: build(shelf, text, kind=kind) for text in names}
-        return attacks if work is None else {text: with_budget(attack, work) for text, attack in attacks.items()}
+        if work is None:
+            return attacks
+        return {name_attack(text, attack, work): with_budget(attack, work) for text, attack in attacks.items()}
 
 
 def label_attacks() -> Shelf:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 
 from leakgauge.cli.options import JsonFlag
+from leakgauge.cli.output import answers
 from leakgauge.errors import InvalidCase
 
 
@@ -45,7 +45,7 @@ def bound(
         client = build_defence(defence or "none")(build_client(local_update))
         found = bound_of(client, **asked, sampling=sampling)
     if as_json:
-        sys.stdout.write(json.dumps({"command": "bound", **found.to_dict()}, allow_nan=False) + "\n")
+        answers().write(json.dumps({"command": "bound", **found.to_dict()}, allow_nan=False) + "\n")
         return
     said = "" if found.epsilon is None else f" This is epsilon {found.epsilon:.3g} at delta {DELTA:g}."
-    sys.stdout.write(f"{found.words}{said}\n")
+    answers().write(f"{found.words}{said}\n")

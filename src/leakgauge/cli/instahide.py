@@ -12,7 +12,7 @@ import typer
 
 from leakgauge.cli.instahide_attack import attack
 from leakgauge.cli.options import JsonFlag, SchemeOption
-from leakgauge.cli.output import print_json, print_rows, stderr, stdout
+from leakgauge.cli.output import loaded, print_json, print_rows, stderr, stdout
 from leakgauge.errors import InvalidCase
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ CAVEAT = (
 
 
 @group.command()
+@loaded
 def encrypt(
     dataset: DatasetOption = "photos",
     data_root: RootOption = None,
@@ -97,6 +98,7 @@ def encrypt(
 
 
 @group.command()
+@loaded
 def public(
     folder: Annotated[Path | None, typer.Argument(help="Folder of public images; or else give --dataset.")] = None,
     dataset: Annotated[str | None, typer.Option(help="A dataset to cut from, instead of a folder.")] = None,
@@ -137,6 +139,7 @@ def public(
 
 
 @group.command()
+@loaded
 def estimate(
     public: Annotated[float, typer.Option(help="Size of the public set, such as 1e7.")],
     k: Annotated[int, typer.Option(help="Images mixed into an encoding.")] = 6,
@@ -167,6 +170,7 @@ def estimate(
 
 
 @group.command()
+@loaded
 def challenge(
     secret: Annotated[Path, typer.Option(help="Folder of the secret, outside of what is published.")],
     make: Annotated[Path | None, typer.Option(help="Write a challenge to this folder.")] = None,
@@ -215,7 +219,7 @@ def challenge(
     print_rows([row], "instahide challenge", as_json, insecure_seed)
 
 
-group.command()(attack)
+group.command()(loaded(attack))
 
 
 def _images_of(dataset: str, root: Path | None, split: str) -> tuple[Batch, int]:

@@ -114,14 +114,18 @@ def tell_failures(reasons: Mapping[str, int]) -> None:
         stderr().print(f"[bold yellow]failed[/] {cases} of the cases: {escape(reason)}", soft_wrap=True)
 
 
-def print_rows(rows: list[dict[str, Any]], command: str, as_json: bool, seed: int | None = 0) -> None:
+def print_rows(
+    rows: list[dict[str, Any]], command: str, as_json: bool, seed: int | None = 0, *, heads: int = 0
+) -> None:
+    """A table of them, of which the first ``heads`` entries say what each is about; or their JSON."""
     if as_json:
         print_json(command, seed, rows)
         return
     from leakgauge.report.grids import FittedTable
 
     headings = list(rows[0]) if rows else []
-    stdout().print(FittedTable(headings, [[Text(str(value)) for value in row.values()] for row in rows]))
+    cells = [[Text(str(value)) for value in row.values()] for row in rows]
+    stdout().print(FittedTable(headings, cells, heads=heads))
 
 
 def print_json(command: str, seed: int | None, rows: list[dict[str, Any]], **more: Any) -> None:
@@ -158,11 +162,12 @@ def printable(text: str) -> str:
 
 
 def stderr() -> Screen:
-    return Screen(stderr=True)
+    return Screen(stderr=True, highlight=False)
 
 
 def stdout() -> Screen:
-    return Screen(file=answers())
+    """Where answers are shown; numbers in a sentence are not coloured, as none is more than the others."""
+    return Screen(file=answers(), highlight=False)
 
 
 def answers() -> TextIO:

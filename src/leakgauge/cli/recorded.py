@@ -118,16 +118,23 @@ def labels(
     fail_above: LimitOption = None,
     allow_inconclusive: AllowOption = False,
     trust: TrustOption = False,
+    redact: RedactOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Restore the labels of recorded updates: which classes a client trained on, and how often."""
     options = locals()
+    from rich.text import Text
+
     from leakgauge.report.console import label_tables
+    from leakgauge.report.redaction import is_redacted
 
     limits = limits_of(fail_above)
     options |= {"labels_only": True}
-    result = _attack(_plan(options, files, method, truth or []), out, limits)
-    finish(result, out, Gate(limits, allow_inconclusive), as_json, "labels", label_tables)
+    result = _attack(_plan(options, files, method, truth or []), out, limits, redact)
+    hidden = out is not None and is_redacted(result, redact)
+    said = "The page tells how many labels came back and not which, and may be handed on; --no-redact tells both."
+    more = Said({}, (Text(said, "dim"),)) if hidden else None
+    finish(result, out, Gate(limits, allow_inconclusive), as_json, "labels", label_tables, more)
 
 
 def _plan(

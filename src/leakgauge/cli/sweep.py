@@ -229,7 +229,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> Group:
 
     names = _columns(rows)
     axes = names[: names.index("defence")] if "defence" in names else []
-    shown = [*axes, *(name for name in _SHOWN if name in names)]
+    found = [name for name in _SHOWN if any(row.get(name) is not None for row in rows)]
+    shown = [*axes, *found]
     cells: list[list[Text]] = []
     without: dict[str, list[str]] = {}
     for row in rows:
@@ -240,7 +241,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> Group:
         else:
             cells.append([Text(_cell(row, name)) for name in shown])
     return Group(
-        FittedTable(shown, cells), *(Text(f"{reason} ({_some(places)})") for reason, places in without.items())
+        FittedTable(shown, cells, heads=len(axes) + sum(name in found for name in ("defence", "attack"))),
+        *(Text(f"{reason} ({_some(places)})") for reason, places in without.items()),
     )
 
 
@@ -287,7 +289,7 @@ def compare(
             for one in found
             if one.metric is None or one.pairs
         ]
-        print_rows(rows, "compare", False)
+        print_rows(rows, "compare", False, heads=max((len(one.place) for one in found), default=0) + 2)
     if worse:
         stderr().print(f"[bold red]regression[/] {len(worse)} of {len(found)} comparisons leak more.", soft_wrap=True)
         raise typer.Exit(ExitCode.EXCEEDED)

@@ -71,7 +71,7 @@ _SETUP = {
     "steps": "Attack steps",
     "seconds": "Attack seconds",
     "distractors": "Distractors",
-    "crowd": "Distractors",
+    "crowd": "Compared with",
     "weights": "LPIPS weights",
     "seed": "Seed",
 }
@@ -89,8 +89,8 @@ class Redaction(NamedTuple):
 
 _REDACTED = Redaction(
     True,
-    "This file holds no private input and nothing that came back, only blocks of pixels and dots for words, so that it "
-    "can be handed on.",
+    "This file holds no private input, no private label and nothing that came back, only blocks of pixels and dots for "
+    "words, so that it can be handed on.",
 )
 _CLEAR = Redaction(False, "on this screen")
 
@@ -121,7 +121,7 @@ def render_audit(result: AuditResult, *, redact: bool | None = None) -> str:
         first=FIRST_COLUMNS,
         ratio=aspect_ratio(result),
         truth_known=any(record.pictures.originals is not None for record in result.records),
-        labels=figures(result),
+        labels=figures(result, redacted=redaction.whole),
         metrics=metrics,
         unmeasured=unmeasured,
         rows=[(humanise(row.defence), row, [_cell(row, metric) for metric in metrics], _knew(row)) for row in rows],

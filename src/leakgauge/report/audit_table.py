@@ -25,11 +25,13 @@ from leakgauge.report.words import (
     label_recall,
     labels_only,
     list_unrun,
+    noun,
     percent,
     show_hits,
     show_restored,
     space_of,
     standing,
+    unrelated,
 )
 from leakgauge.space import InputSpace
 
@@ -79,7 +81,8 @@ class AuditTable:
                 if row.defence == defence:
                     yield _in_a_row(row, columns) if narrow else _line(row, columns, names)
         missing = _not_measured(rows, space_of(self.result.rows))
-        below = [*missing, *filter(None, [describe_crowd(self.result)]), *names.legend(), *list_unrun(self.result)]
+        below = [*_terms(self.result, columns, rows), *missing, *filter(None, [describe_crowd(self.result)])]
+        below += [*names.legend(), *list_unrun(self.result)]
         if below:
             yield Text("\n" + "\n".join(below), "dim")
 
@@ -211,6 +214,17 @@ def _not_measured(rows: Sequence[Finding], space: InputSpace) -> list[str]:
     missing = [] if any(row.judgement.p for row in rows) else ["what leaked"]
     missing += [metric.title for metric in could if not any(row.measured(metric.name) for row in rows)]
     return [f"Not measured: {', '.join(missing)}."] if missing else []
+
+
+def _terms(result: AuditResult, columns: Sequence[_Column], rows: Sequence[Finding]) -> list[str]:
+    """What the small words below a number mean, of those that are there."""
+    cells = " ".join(column.cell(row).plain for column in columns for row in rows).split()
+    words = {
+        "worst": f"worst: the {noun(result.rows)} that leaked most",
+        "null": f"null: the same attack on {unrelated(result)}",
+    }
+    said = [meaning for word, meaning in words.items() if word in cells]
+    return [f"{'; '.join(said)}."] if said else []
 
 
 def _leaked(row: Finding) -> Text:

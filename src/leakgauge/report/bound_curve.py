@@ -13,6 +13,7 @@ from leakgauge.defences import DELTA
 from leakgauge.gaussian_mechanism import gaussian_epsilon
 from leakgauge.metrics import Identification, Summary
 from leakgauge.report.charts import Mark
+from leakgauge.report.judgements import luck
 from leakgauge.report.tradeoff_words import describe_condition
 from leakgauge.report.words import humanise, show_hits, standings
 from leakgauge.tradeoff.result import Tradeoff
@@ -36,12 +37,16 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class BoundCurve:
-    """What the template draws, in pixels: a line for each number of guesses, and the cells that have a bound."""
+    """What the template draws, in pixels: a line for each number of guesses, and the cells that have a bound.
+
+    ``above`` says of each point over its line how probable that is by luck.
+    """
 
     lines: tuple[tuple[str, str], ...]
     marks: tuple[CurvePoint, ...]
     x_ticks: tuple[Mark, ...]
     y_ticks: tuple[Mark, ...]
+    above: tuple[str, ...] = ()
     width: float = WIDTH
     height: float = HEIGHT
 
@@ -57,7 +62,7 @@ class Bounded(NamedTuple):
 
 def bound_curve(result: Tradeoff | AuditResult) -> BoundCurve | None:
     """The bound of one round over its epsilon; None where no row has one."""
-    marks, games = [], {}
+    marks, games, above = [], {}, []
     for one in _of_audit(result) if isinstance(result, AuditResult) else _of_tradeoff(result):
         bound, seen = one.bound, one.found
         if bound.at_most is None or bound.epsilon is None:
@@ -66,6 +71,8 @@ def bound_curve(result: Tradeoff | AuditResult) -> BoundCurve | None:
         most = f"{100 * bound.at_most:.3g} % at epsilon {bound.epsilon:.3g}"
         words = f"{one.name}: found {show_hits(seen)}, at most {most}"
         top, bottom = (_up(end if math.isfinite(end) else seen.mean) for end in (seen.high, seen.low))
+        if seen.mean > bound.at_most:
+            above.append(f"{one.number} ({show_hits(seen)}): {luck(seen, bound):.2g}")
         marks.append(CurvePoint(one.number, _across(bound.epsilon), _up(seen.mean), top, bottom, words))
     if not marks:
         return None
@@ -74,7 +81,7 @@ def bound_curve(result: Tradeoff | AuditResult) -> BoundCurve | None:
     )
     across = tuple(Mark(_across(value), f"{value:g}") for value in _TICKS)
     up = tuple(Mark(_up(share), f"{100 * share:.0f} %") for share in (0.0, 0.25, 0.5, 0.75, 1.0))
-    return BoundCurve(lines, tuple(marks), across, up)
+    return BoundCurve(lines, tuple(marks), across, up, tuple(above))
 
 
 def _of_tradeoff(result: Tradeoff) -> Iterator[Bounded]:

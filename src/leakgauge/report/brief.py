@@ -42,16 +42,20 @@ def _control(rows: Sequence[Finding]) -> str:
 
 
 def _possible(row: Finding, judged: Sequence[Finding]) -> str:
-    """The most that any attacker could find, of the defences that bound it."""
+    """The best chance that any attacker could have, of the defences that bound it."""
     called = short_names([one.defence for one in judged])
     limits = [
-        (one, f"at most {show_percent(one.bound.at_most)} possible")
+        (one, one.bound.at_most, one.bound)
         for one in judged
         if one.bound is not None and one.bound.at_most is not None and one.bound.at_most < VACUOUS
     ]
     if not limits:
         return "nothing limits what a stronger attacker could find"
-    if limits[0][0].defence == RECORDED:
-        return limits[0][1]
-    said = join([f"{words} with {called[one.defence]}" for one, words in limits])
-    return said if any(one is row for one, _ in limits) else f"{said}, no limit otherwise"
+    shares = [
+        show_percent(share) + ("" if one.defence == RECORDED else f" with {called[one.defence]}")
+        for one, share, _ in limits
+    ]
+    bound = limits[0][2]  # of all rows: the crowd and the batch are the same
+    tries = "" if bound.guesses == 1 else f" in {bound.guesses} guesses"
+    said = f"the chance that any attacker picks one out of {bound.crowd + 1}{tries} is at most {join(shares)}"
+    return said if any(one is row for one, *_ in limits) else f"{said}, and not limited otherwise"

@@ -118,7 +118,10 @@ class Score(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One defence under one attack that restored labels: its scores over all rounds, and a chart per round."""
+    """One defence under one attack that restored labels: its scores over all rounds, and a chart per round.
+
+    Redacted, it has no chart, as which classes occur is what was private.
+    """
 
     title: str
     attack: str
@@ -127,7 +130,7 @@ class Figure(NamedTuple):
     knew: str
 
 
-def figures(result: AuditResult) -> list[Figure]:
+def figures(result: AuditResult, *, redacted: bool = False) -> list[Figure]:
     """For each row whose attack restored labels that it was not given, in the order of the rows."""
     names = [str(name) for name in result.description.get("class_names", ())]
     return [
@@ -138,7 +141,7 @@ def figures(result: AuditResult) -> list[Figure]:
             tuple(
                 chart(round_name(result, record) if row.rounds > 1 else "", record, names)
                 for record in row.records
-                if record.restored_counts is not None
+                if record.restored_counts is not None and not redacted
             ),
             assumptions(row.assumptions) if row.assumptions else "",
         )

@@ -3,14 +3,16 @@ stands beside it: the crowd, the control, the power, the bound."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import RECORDED, AuditResult, Finding
 from leakgauge.audit.verdict import Reason, Verdict
-from leakgauge.metrics import PSNR
+from leakgauge.bounds import Bound
+from leakgauge.metrics import PSNR, Summary
 from leakgauge.report.words import capitalise, join, noun, short_names, standings
 
 MOST_NUMBERS = 8
@@ -106,7 +108,7 @@ def explain_label_doubt(row: Finding) -> str:
     """Why nothing can be told of the labels, and what to do about it."""
     reasons = () if row.labels is None else row.labels.reasons
     clauses = [clause for reason, clause in _LABEL_REASONS.items() if reason in reasons]
-    return f"{join([one.why for one in clauses])}; {join(list(dict.fromkeys(one.remedy for one in clauses)))}"
+    return f"{_whys(clauses)}; {join(list(dict.fromkeys(one.remedy for one in clauses)))}"
 
 
 def doubtful_labels(result: AuditResult) -> list[Finding]:
@@ -125,12 +127,21 @@ def explain_doubt(row: Finding, *, so: str = "") -> str:
     known = _RECORDED_REASONS if row.defence == RECORDED else REASONS
     reasons = row.judgement.reasons or (Reason.NO_CONTROL,)
     clauses = [clause for reason, clause in known.items() if reason in reasons]
-    first, *others = [clause.why for clause in clauses]
-    why = join([first, *(re.sub("^the attack ", "it ", other) for other in others)])
     remedies = [clause.remedy for clause in clauses]
     # One may be part of another, as "try another attack" is of several.
     needed = [one for one in remedies if not any(one in other and one != other for other in remedies)]
-    return f"{why}{so and f', {so}'}; {join(list(dict.fromkeys(needed)))}"
+    return f"{_whys(clauses)}{so and f', {so}'}; {join(list(dict.fromkeys(needed)))}"
+
+
+def _whys(clauses: Sequence[Clause]) -> str:
+    """Several reasons, in which the attack is named once."""
+    named = [number for number, clause in enumerate(clauses) if clause.why.startswith("the attack ")]
+    return join(
+        [
+            re.sub("^the attack ", "it ", clause.why) if number in named[1:] else clause.why
+            for number, clause in enumerate(clauses)
+        ]
+    )
 
 
 def inconclusive_sentences(result: AuditResult) -> list[str]:
@@ -259,6 +270,25 @@ def describe_bounds(result: AuditResult) -> list[str]:
             )
         )
     return sentences
+
+
+def luck(found: Summary, bound: Bound) -> float:
+    """At most how probable it is that an attacker whom the bound holds for finds as many.
+
+    Examples of different rounds are independent of one another. Those of one batch are not, and all that holds of
+    them is Markov's inequality.
+
+    >>> one_of_four = Summary(0.25, 1.0, 0.05, 0.7, 4)
+    >>> round(luck(one_of_four, Bound(0.0339, "", 99)), 3), luck(one_of_four, Bound(0.0339, "", 99, guesses=4))
+    (0.129, 0.1356)
+    """
+    hits = round(found.mean * found.count) if found.count else 0
+    if bound.at_most is None or hits == 0:
+        return 1.0
+    p, count = bound.at_most, found.count
+    if bound.guesses > 1:
+        return min(1.0, count * p / hits)
+    return sum(math.comb(count, k) * p**k * (1 - p) ** (count - k) for k in range(hits, count + 1))
 
 
 def _rate(row: Finding) -> float:

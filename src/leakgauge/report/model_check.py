@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from rich.console import RenderableType
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from leakgauge.attacks.budget import BUDGETS
@@ -97,25 +96,19 @@ def _seconds(value: float) -> str:
 
 def _applying(parts: tuple[Applicability, ...]) -> Iterator[RenderableType]:
     """The names of those that apply, kind by kind; of the others each reason with those it holds for."""
-    table = _table()
+    rows: list[tuple[Text, Text]] = []
     for kind in PartKind:
-        names = [one.name for one in parts if one.kind is kind and one.applies]
-        if names:
-            table.add_row(kind.value if kind is not PartKind.DEFENCE else "apply", ", ".join(names))
-    reasons: dict[str, list[str]] = {}
-    for one in parts:
-        if one.applies is not True:
-            reasons.setdefault(("not tried: " if one.applies is None else "no: ") + one.why, []).append(one.name)
-    for reason, names in reasons.items():
-        table.add_row("", f"{', '.join(names)}: [dim]{escape(reason)}[/]")
-    yield Padding(table, _INDENT)
-
-
-def _table() -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    return table
+        if names := [one.name for one in parts if one.kind is kind and one.applies]:
+            rows.append((Text(kind.value if kind is not PartKind.DEFENCE else "apply"), Text(", ".join(names))))
+    for applies, title in ((False, "do not apply"), (None, "not tried")):
+        reasons: dict[str, list[str]] = {}
+        for one in parts:
+            if one.applies is applies:
+                reasons.setdefault(one.why, []).append(one.name)
+        for reason, names in reasons.items():
+            rows.append((Text(title), Text.assemble(", ".join(names), (f": {reason}", "dim"))))
+            title = ""
+    yield Padding(FittedTable(("", ""), rows), _INDENT)
 
 
 def _layers(found: ModelCheck) -> Iterator[RenderableType]:

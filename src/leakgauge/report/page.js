@@ -118,7 +118,7 @@
     pair.addEventListener("close", () => current?.focus());
   }
 
-  // Redacted on the screen: blocks for pictures, dots for words. The file still holds both.
+  // Redacted on the screen: blocks for pictures, dots for words, no chart of labels. The file still holds all of it.
   const redact = one("redact");
   redact?.addEventListener("change", () => {
     all("img[data-blocks], img[data-clear]").forEach(image => {
@@ -128,6 +128,9 @@
     all(".private").forEach(cell => {
       cell.dataset.clear ??= cell.textContent;
       cell.textContent = redact.checked ? "•••" : cell.dataset.clear;
+    });
+    all("[data-private]").forEach(part => {
+      part.hidden = redact.checked;
     });
   });
 })();

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from leakgauge.audit.verdict import Verdict
 
 FIRST_COLUMNS = 8
 """So many images a line are shown at once; the others are folded away."""
+
+MOST_COLUMNS = 5
+"""Of numbers side by side on a desk; a table of more stands on end, as all do on a phone."""
 
 _SURROUNDINGS = {
     "leakgauge": "LeakGauge version",
@@ -44,6 +48,7 @@ def render_page(template: str, *, tone: Verdict, **values: Any) -> str:
         "script": Markup(script),  # noqa: S704  a file of this package
         "script_hash": known,
         "redaction": None,
+        "most": MOST_COLUMNS,
         **values,
     }
     values = {"tone": tone, "caveat": tone is not Verdict.NOT_JUDGED, **values}
@@ -54,13 +59,24 @@ def render_page(template: str, *, tone: Verdict, **values: Any) -> str:
 def _templates() -> Environment:
     """Those of this package; kept, as reading them takes longer than filling them."""
     folder = resources.files(__package__)
-    return Environment(
+    environment = Environment(
         loader=FunctionLoader(lambda wanted: folder.joinpath(wanted).read_text("utf-8")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = breakable
+    return environment
+
+
+def breakable(name: str) -> Markup:
+    """A name that a line may end within: behind a colon, a comma or a plus, before it does anywhere else.
+
+    >>> breakable("<best>:steps=250")
+    Markup('&lt;best&gt;:<wbr>steps=250')
+    """
+    return Markup(re.sub("([:,+])", r"\1<wbr>", str(escape(name))))  # noqa: S704  escaped
 
 
 def describe_environment(environment: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -106,21 +106,32 @@ def _commands(kind: str, name: str, built: Callable[..., Any], options: tuple[Pa
 
 
 def _paragraphs(part: Callable[..., Any]) -> Iterator[str]:
-    """What its docstring says, without examples."""
-    for paragraph in inspect.cleandoc(part.__doc__ or "").split("\n\n"):
+    """What its docstring says, without examples; that of its kind where it has none of its own."""
+    said = part.__doc__ or ""
+    if isinstance(part, type) and said.startswith(f"{part.__name__}("):  # what dataclass puts in the place of none
+        said = next(one.__doc__ or "" for one in part.__mro__[1:])
+    for paragraph in inspect.cleandoc(said).split("\n\n"):
         if not paragraph.lstrip().startswith((">>>", "===")) and "\n====" not in paragraph:
             yield " ".join(paragraph.replace("``", "`").split())
 
 
+_SHORT = "".join(rf"(?<!\b{word})" for word in ("al", "App", "Eq", "Fig", "Prop", "Sec"))
+_END = re.compile(rf"{_SHORT}\.(?=\s|$)")
+"""A full stop that ends a sentence, and no number, "et al." or "Prop."."""
+
+
 def first_sentence(words: str) -> str:
-    """Up to the first full stop that ends one, and not "et al." or a number.
+    """Up to the first full stop that ends one and is in no brackets; all of the paragraph where there is none.
 
     >>> first_sentence("Rows [Vero et al., 2023, Eq. 4]. More.")
     'Rows [Vero et al., 2023, Eq. 4].'
+    >>> first_sentence("It is wide, and Prop. 3.1 reads it. More.")
+    'It is wide, and Prop. 3.1 reads it.'
     """
     paragraph = words.split("\n\n", maxsplit=1)[0]
-    found = re.match(r"(?:[^.[]|\[[^]]*\]|\.(?=\S)|(?<=\bal)\.|(?<=\bEq)\.)*\.(?=\s|$)", paragraph)
-    return found[0] if found else paragraph
+    outside = re.sub(r"\[[^]]*\]", lambda inside: "_" * len(inside[0]), paragraph)
+    end = _END.search(outside)
+    return paragraph if end is None else paragraph[: end.end()]
 
 
 def _options(part: Callable[..., Any]) -> Iterator[PartOption]:

@@ -47,7 +47,7 @@ def redaction_sentence(folder: Path, recovered: Path | None) -> str:
         return f"What came back is in {recovered} and on the page, in full: keep the folder as carefully as the data."
     return (
         "The page shows blocks in place of private data and of what came back, and may be handed on; --no-redact shows "
-        f"both. The rest of {folder} may not: its tensors hold what came back in full."
+        f"both. The rest of {folder} may not: its tensors hold both in full."
     )
 
 

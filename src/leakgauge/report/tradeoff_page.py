@@ -138,7 +138,7 @@ def _cell(result: Tradeoff, row: TradeoffRow, condition: Condition) -> Entry:
     control = cell.control
     details.append(("control", NOT_MEASURED if control is None else f"{control.seen} of {control.tried}"))
     if (comfort := result.false_comfort(row, condition)) is not None and comfort > 0:
-        details.append(("false comfort", f"{comfort:.0%}"))
+        details.append(("false comfort", f"{100 * comfort:.0f} %"))
     details.append(("attack", cell.attack))
     value = NOT_MEASURED if identified is None else show_hits(identified.attack)
     return Entry(value, tuple(details), cell.verdict)

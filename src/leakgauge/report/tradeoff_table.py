@@ -1,11 +1,12 @@
-"""A trade-off on a console of 80 columns: a heading for each defence, its cost and its leakage below."""
+"""A trade-off on a console: a heading for each defence, its cost and its leakage below."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,38 +16,57 @@ from leakgauge.bounds import Bound
 from leakgauge.metrics import Identification, Summary
 from leakgauge.report.audit_table import DIGITS, not_measured
 from leakgauge.report.judgements import show_percent
+from leakgauge.report.tradeoff_words import describe_condition
 from leakgauge.report.words import NOT_MEASURED, humanise, percent, show_hits
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Cell, Tradeoff, TradeoffRow, cheapest
 
-_WIDTH, _GAP = 80, 2
+_WIDEST, _GAP = 80, 2
 """Of any console: what does not fit stands below."""
-_CAPTION = """accuracy with its 95 % interval; time per step against undefended steps;
-identified and likeness, and below the nulls of both; ? inconclusive;
-≤ the most that any attacker could identify in one round, where there is a bound"""
+_CAPTION = (
+    "accuracy with its 95 % interval; time per step against undefended steps; identified and likeness, and below the "
+    "nulls of both; ? inconclusive; ≤ the most that any attacker could identify in one round, where there is a bound"
+)
 
 Line = Sequence[Text]
 
 
 def tradeoff_table(result: Tradeoff) -> RenderableType:
-    """A cell of leakage shows how many were identified and how well, above the null of both."""
-    heading = [Text("accuracy", "bold"), Text("time", "bold"), *map(_condition, result.conditions)]
-    lines = {row.defence: [*_cost(row), *_leakages(result, row)] for row in result.rows}
-    widths = [_width([line[place] for line in (heading, *lines.values())]) for place in range(len(heading))]
-    best = cheapest(result) if result.complete else None
-    rule = Text("─" * min(_WIDTH, sum(widths) + _GAP * len(widths)), "dim")
-    parts: list[RenderableType] = [*_lay_out(heading, widths), rule]
-    for row in result.rows:
-        parts.append(Text(f"\n{humanise(row.defence)}", "bold green" if row is best else "bold"))
-        parts += _lay_out(lines[row.defence], widths)
-    return Group(*parts, Text(f"\n{_CAPTION}", "dim"))
+    """The rows of a trade-off, for any console."""
+    return TradeoffTable(result)
 
 
-def _lay_out(line: Line, widths: Sequence[int]) -> list[RenderableType]:
+@dataclass(frozen=True)
+class TradeoffTable:
+    """A cell of leakage shows how many were identified and how well, above the null of both.
+
+    Conditions under which no defence was measured have no column, and are named below.
+    """
+
+    result: Tradeoff
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        result, room = self.result, min(_WIDEST, options.max_width)
+        seen = [one for one in result.conditions if any(_is_measured(row.cells.get(one)) for row in result.rows)]
+        heading = [Text("accuracy", "bold"), Text("time", "bold"), *map(_condition, seen)]
+        lines = {row.defence: [*_cost(row), *_leakages(row, seen)] for row in result.rows}
+        widths = [_width([line[place] for line in (heading, *lines.values())]) for place in range(len(heading))]
+        best = cheapest(result) if result.complete else None
+        yield from _lay_out(heading, widths, room)
+        yield Text("─" * min(room, sum(widths) + _GAP * len(widths)), "dim")
+        for row in result.rows:
+            yield Text(f"\n{humanise(row.defence)}", "bold green" if row is best else "bold")
+            yield from _lay_out(lines[row.defence], widths, room)
+        missing = [describe_condition(one) for one in result.conditions if one not in seen]
+        below = [f"Not measured: {'; '.join(missing)}."] if missing else []
+        yield Text("\n" + "\n".join([*below, _CAPTION]), "dim")
+
+
+def _lay_out(line: Line, widths: Sequence[int], room: int) -> list[RenderableType]:
     """Side by side as far as they fit, and the rest below."""
     rows: list[list[int]] = [[]]
     for place, width in enumerate(widths):
-        if rows[-1] and sum(widths[one] + _GAP for one in rows[-1]) + width > _WIDTH - _GAP:
+        if rows[-1] and sum(widths[one] + _GAP for one in rows[-1]) + width > room - _GAP:
             rows.append([])
         rows[-1].append(place)
     grids: list[RenderableType] = []
@@ -77,17 +97,25 @@ def _cost(row: TradeoffRow) -> tuple[Text, Text]:
     return Text(f"{100 * row.accuracy.mean:.1f} %\n").append(interval, "dim"), time
 
 
-def _leakages(result: Tradeoff, row: TradeoffRow) -> list[Text]:
-    return [_leakage(row.cells.get(condition), row.bounds.get(condition)) for condition in result.conditions]
+def _leakages(row: TradeoffRow, conditions: Sequence[Condition]) -> list[Text]:
+    return [_leakage(row.cells.get(condition), row.bounds.get(condition)) for condition in conditions]
+
+
+def _shown(cell: Cell | None) -> list[Measurement]:
+    """Identification and the first metric of likeness."""
+    found = {} if cell is None else cell.measurements
+    graded = next((name for name, measurement in found.items() if not measurement.metric.binary), "")
+    return [found[name] for name in (Identification.name, graded) if name in found]
+
+
+def _is_measured(cell: Cell | None) -> bool:
+    return any(measurement.measured for measurement in _shown(cell))
 
 
 def _leakage(cell: Cell | None, bound: Bound | None) -> Text:
-    found = {} if cell is None else cell.measurements
-    graded = next((name for name, measurement in found.items() if not measurement.metric.binary), "")
-    identified, likeness = (found.get(name) for name in (Identification.name, graded))
-    shown = [measurement for measurement in (identified, likeness) if measurement is not None]
-    if cell is None or not any(measurement.measured for measurement in shown):
+    if cell is None or not _is_measured(cell):
         return not_measured()
+    shown = _shown(cell)
     text = Text().append("? " if cell.verdict is Verdict.INCONCLUSIVE else "", "bold magenta")
     text.append("\n".join(_mean(measurement, measurement.attack) for measurement in shown))
     for measurement in shown:

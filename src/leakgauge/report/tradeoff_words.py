@@ -8,12 +8,16 @@ from leakgauge.audit.result import UNDEFENDED, Measurement
 from leakgauge.bounds import Bound
 from leakgauge.catalogue import describe_metric
 from leakgauge.metrics import Identification
+from leakgauge.report.judgements import luck
 from leakgauge.report.words import NOT_MEASURED, humanise, join, percent, show_hits
 from leakgauge.tradeoff.batch_rule import BatchRule
 from leakgauge.tradeoff.order import Order, Relation, expected_orders
 from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Tradeoff, TradeoffRow, cheapest
 from leakgauge.training import Trained
+
+_SURE = 0.05
+"""More than a bound allows was found where luck explains it with a lower probability, all cells taken together."""
 
 
 def sentence(result: Tradeoff) -> str:
@@ -112,7 +116,7 @@ def _bounded(result: Tradeoff) -> list[str]:
     found, broken = [], []
     for row in result.rows:
         worst = [
-            (measurement.attack, bound.at_most, condition)
+            (measurement.attack, bound, condition)
             for condition, bound in row.bounds.items()
             if bound.at_most is not None
             if (cell := row.cells.get(condition)) is not None
@@ -120,14 +124,17 @@ def _bounded(result: Tradeoff) -> list[str]:
         ]
         if not worst:
             continue
-        seen, at_most, _ = max(worst, key=lambda one: one[0].mean)
+        seen, most, _ = max(worst, key=lambda one: one[0].mean)
         later = row.over_training
         over = "" if later is None or later.at_most is None else f", {100 * later.at_most:.3g} % over its training"
         found.append(
-            f"{humanise(row.defence)}: found {show_hits(seen)}, at most {100 * at_most:.3g} % in one round{over}"
+            f"{humanise(row.defence)}: found {show_hits(seen)}, at most {show_at_most(most)} in one round{over}"
         )
+        # Each cell of the table could be the one that luck favours.
         broken += [
-            f"{humanise(row.defence)} ({describe_condition(place)})" for hits, most, place in worst if hits.low > most
+            f"{humanise(row.defence)} ({describe_condition(place)})"
+            for hits, bound, place in worst
+            if luck(hits, bound) * sum(len(one.bounds) for one in result.rows) < _SURE
         ]
     said = (
         [f"What the attacks identified, beside the most that any attacker could: {'; '.join(found)}."] if found else []

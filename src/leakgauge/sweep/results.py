@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leakgauge.audit.result import AuditResult, Finding, summarise_stored
+from leakgauge.audit.result import AuditResult, Finding, Measurement, summarise_stored
 from leakgauge.audit.store import FolderStore
 from leakgauge.errors import InvalidCase
 from leakgauge.files import finite
@@ -64,6 +65,14 @@ def result_rows(store: FolderStore) -> Iterator[dict[str, Any]]:
             yield {**cell.place, **_flat(row, cell)}
 
 
+def _scores(name: str, found: Measurement | None) -> dict[str, Any]:
+    """A metric, its interval and its null; empty where there is none, as of labels that were given to the attacker."""
+    values = {} if found is None else {"": found.attack.mean, "_low": found.attack.low, "_high": found.attack.high}
+    values |= {} if found is None else {"_null": found.null.mean}
+    numbers = {f"{name}{part}": finite(values.get(part, math.nan)) for part in ("", "_low", "_high", "_null")}
+    return {**numbers, f"{name}_count": 0 if found is None else found.attack.count}
+
+
 def _flat(row: Finding, cell: CellResult) -> dict[str, Any]:
     known = "; ".join(fact.words for fact in row.assumptions if fact.disclosed)
     flat: dict[str, Any] = {
@@ -81,14 +90,7 @@ def _flat(row: Finding, cell: CellResult) -> dict[str, Any]:
         "seconds": round(row.seconds, 3),
         "attacker_knows": known,
     }
-    for name, measured in row.measurements.items():
-        seen = measured.attack
-        flat |= {
-            name: finite(seen.mean),
-            f"{name}_low": finite(seen.low),
-            f"{name}_high": finite(seen.high),
-            f"{name}_null": finite(measured.null.mean),
-            f"{name}_count": seen.count,
-        }
+    for name in row.measurements:
+        flat |= _scores(name, row.measured(name))
     # The axes of the sweep stand in front and are not said twice.
     return {key: value for key, value in flat.items() if key not in cell.place}
