@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import readings
-from leakgauge.reproduce import SCALES
-from leakgauge.reproduce.standing import at_null, higher_is_leakier, standing
+from leakgauge.reproduce import SCALES, TABLES
+from leakgauge.reproduce.standing import at_null, differences, higher_is_leakier, standing
 from readings import Result
 from result_tables import anchor, table
 
@@ -86,13 +86,24 @@ def by_experiment(results: Mapping[str, Result]) -> dict[str, Result]:
     largest: dict[str, str] = {}
     for name in own:
         experiment = results[name]["experiment"]
-        rows.setdefault(experiment, {}).update({row["label"]: row for row in results[name]["rows"]})
+        own_rows = {row["label"]: with_differences(row, results[name]) for row in results[name]["rows"]}
+        rows.setdefault(experiment, {}).update(own_rows)
         scales.setdefault(experiment, {})[results[name]["scale"]] = None
         largest[experiment] = name
     return {
         largest[one]: {**results[largest[one]], "rows": list(rows[one].values()), "scale": ", ".join(scales[one])}
         for one in sorted(largest)
     }
+
+
+def with_differences(row: Result, result: Result) -> Result:
+    """The row with what it has other than the paper: of a file from before they were noted, by today's table."""
+    table = TABLES.get(result["experiment"])
+    known = {} if table is None else {one.label: one for one in table.rows}
+    if "differs" in row or row["label"] not in known:
+        return row
+    at = known[row["label"]].at
+    return {**row, "differs": list(differences(at(result["scale"]), at("full")))}
 
 
 def _lines(results: Mapping[str, Result], papers: Mapping[str, str]) -> Iterator[list[str]]:

@@ -65,6 +65,15 @@ def test_of_every_row_the_larger_scale_counts_and_a_row_that_only_the_smaller_ha
     assert "Another" not in text
 
 
+def test_a_file_from_before_differences_were_noted_is_judged_by_those_of_its_table_today():
+    label = "ResNet20-4, trained: proposed"
+    old = {"experiment": "geiping2020/table1", "scale": "cpu", "rows": []}
+    found = reproduced.with_differences({"label": label, **a_row(19.5, 20.0)}, {**old, "scale": "long"})
+    assert any(one.startswith("model.base_width 16 for 64") for one in found["differs"])
+    assert reproduced.judge(found, "psnr") == "reached elsewhere"
+    assert "differs" not in reproduced.with_differences({"label": "of no table"}, old)
+
+
 def test_every_published_number_of_the_committed_files_is_in_one_column():
     for result in reproduced.by_experiment(readings.load()).values():
         told = [row for row in result["rows"] if row["published"] and row["published"]["mean"] is not None]
