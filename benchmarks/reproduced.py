@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import readings
@@ -51,8 +51,12 @@ def judge(row: Result, metric: str) -> Judged | None:
         return "refuted"
     if stands == "not compared":
         return "not compared"
-    smaller = any(one.startswith(("model", "work.model")) for one in row.get("differs", ()))
-    return "reached elsewhere" if smaller else "reached"
+    return "reached elsewhere" if row.get("elsewhere", _elsewhere(row.get("differs", ()))) else "reached"
+
+
+def _elsewhere(differs: Iterable[str]) -> bool:
+    """Whether the network is another than the paper's."""
+    return any(one.startswith(("model ", "model.", "work.model")) for one in differs)
 
 
 def _said_to_fail(row: Result, metric: str) -> bool:
@@ -86,7 +90,7 @@ def by_experiment(results: Mapping[str, Result]) -> dict[str, Result]:
     largest: dict[str, str] = {}
     for name in own:
         experiment = results[name]["experiment"]
-        own_rows = {row["label"]: with_differences(row, results[name]) for row in results[name]["rows"]}
+        own_rows = {row["label"]: with_network(row, results[name]) for row in results[name]["rows"]}
         rows.setdefault(experiment, {}).update(own_rows)
         scales.setdefault(experiment, {})[results[name]["scale"]] = None
         largest[experiment] = name
@@ -96,14 +100,17 @@ def by_experiment(results: Mapping[str, Result]) -> dict[str, Result]:
     }
 
 
-def with_differences(row: Result, result: Result) -> Result:
-    """The row with what it has other than the paper: of a file from before they were noted, by today's table."""
+def with_network(row: Result, result: Result) -> Result:
+    """The row, of a file from before differences were noted with whether its network is another, by today's table.
+
+    That much a reader is to know; a refutation stands on what the file itself says.
+    """
     table = TABLES.get(result["experiment"])
     known = {} if table is None else {one.label: one for one in table.rows}
     if "differs" in row or row["label"] not in known:
         return row
     at = known[row["label"]].at
-    return {**row, "differs": list(differences(at(result["scale"]), at("full")))}
+    return {**row, "elsewhere": _elsewhere(differences(at(result["scale"]), at("full")))}
 
 
 def _lines(results: Mapping[str, Result], papers: Mapping[str, str]) -> Iterator[list[str]]:

@@ -65,13 +65,24 @@ def test_of_every_row_the_larger_scale_counts_and_a_row_that_only_the_smaller_ha
     assert "Another" not in text
 
 
-def test_a_file_from_before_differences_were_noted_is_judged_by_those_of_its_table_today():
-    label = "ResNet20-4, trained: proposed"
-    old = {"experiment": "geiping2020/table1", "scale": "cpu", "rows": []}
-    found = reproduced.with_differences({"label": label, **a_row(19.5, 20.0)}, {**old, "scale": "long"})
-    assert any(one.startswith("model.base_width 16 for 64") for one in found["differs"])
-    assert reproduced.judge(found, "psnr") == "reached elsewhere"
-    assert "differs" not in reproduced.with_differences({"label": "of no table"}, old)
+@pytest.mark.parametrize(
+    ("experiment", "scale", "label", "judged"),
+    [
+        ("geiping2020/table1", "long", "ResNet20-4, trained: proposed", "reached elsewhere"),
+        ("ma2023/table3", "cpu", "LeNet-5, K=128, without BatchNorm/dropout", "reached"),
+        ("ma2023/table3", "cpu", "of no table", "reached"),
+    ],
+)
+def test_a_file_from_before_differences_were_noted_has_the_network_of_its_table_today(experiment, scale, label, judged):
+    row = {"label": label, **a_row(19.5, 20.0)}
+    found = reproduced.with_network(row, {"experiment": experiment, "scale": scale})
+    assert reproduced.judge(found, "psnr") == judged
+
+
+def test_a_row_is_not_refuted_by_a_table_that_is_younger_than_it():
+    row = {"label": "LeNet-5, K=128, without BatchNorm/dropout", **a_row(15.0, 20.0, updates=[{"outcome": "solved"}])}
+    found = reproduced.with_network(row, {"experiment": "ma2023/table3", "scale": "cpu"})
+    assert reproduced.judge(found, "psnr") == "short"
 
 
 def test_every_published_number_of_the_committed_files_is_in_one_column():
