@@ -83,7 +83,7 @@ class Answer(NamedTuple):
 def test_a_loss_finds_its_scores_in_what_a_model_returns(output, part):
     expected = functional.cross_entropy(SCORES, CLASSES)
     assert CrossEntropy(output=part)(output, CLASSES) == expected
-    with pytest.raises(InvalidCase, match="output="):
+    with pytest.raises(InvalidCase, match="--loss cross_entropy:output="):
         CrossEntropy()(output, CLASSES)
     with pytest.raises(InvalidCase, match="no part"):
         CrossEntropy(output="nowhere")(output, CLASSES)

@@ -165,7 +165,8 @@ class Learner:
         if self.targets is Targets.CLASSES and not rows:
             raise InvalidCase(
                 f"The model returned {describe_output(scores)} instead of one row of class scores per input; wrap it "
-                "in one that does, or pass a loss that says which part counts, CrossEntropy(output=...), or your own."
+                "in one that does, or pass a loss that says which part counts, CrossEntropy(output=...), on the "
+                "command line --loss cross_entropy:output=..., or your own."
             )
         if self.targets is Targets.OWN:
             return scores.shape[1] if rows else 0

@@ -58,8 +58,8 @@ class Loss(ABC):
         if not isinstance(output, Tensor):
             raise InvalidCase(
                 f"The model returned {describe_output(output)} where the loss needs a tensor, one row of class "
-                "scores per input; name its part, such as output='logits' or output=0, or pass a loss of your own, "
-                "loss(output, labels)."
+                "scores per input; name its part, such as CrossEntropy(output='logits'), on the command line --loss "
+                "cross_entropy:output=logits, or pass a loss of your own, loss(output, labels)."
             )
         return output
 
