@@ -15,7 +15,7 @@ from leakgauge.data import Photos
 from leakgauge.models import MLP, build
 
 STEPS = 100
-"""Of each search."""
+"""Of each search, but for those that need more to show what they can."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,18 @@ LOCAL_STEPS = _of(
     local_update="fedavg:epochs=2,batch_size=1,learning_rate=0.01",
 )
 TRANSFORMER = Setting("one photograph, a small vision transformer", _photograph_of_a_transformer)
-ROW = _of("one row of a table, a fully connected network", dataset="breast_cancer", model="mlp", batch_size=1)
-SENTENCE = _of("one sentence, a small decoder", dataset="text", model="gpt:width=64,layers=1", batch_size=1)
+ROW = _of(
+    "one row of a table, a fully connected network", dataset="breast_cancer", model="mlp", batch_size=1, steps=600
+)
+SENTENCE = _of("one sentence, a small decoder", dataset="text", model="gpt:width=64,layers=1", batch_size=1, steps=500)
+WIDE = _of(
+    "one photograph, a wide untrained residual network",
+    dataset="photos",
+    model="resnet:depth=8,base_width=32",
+    train_steps=0,
+    batch_size=1,
+    steps=300,
+)
 _UNTRAINED: Mapping[str, Any] = {"dataset": "digits", "model": "compact:activation=relu", "train_steps": 0}
 LABELS = _of("eight digits, a small untrained network", **_UNTRAINED, batch_size=8)
 ONE_LABEL = _of("one digit, a small untrained network", **_UNTRAINED, batch_size=1)
@@ -79,6 +89,7 @@ _SUITED: Mapping[str, Setting] = {
     **dict.fromkeys(("linear_batches", "independent_components"), FOUR_DENSE),
     **dict.fromkeys(("front_layer", "sparse_front_layer", "concatenated_input", "class_fishing"), FOUR),
     **dict.fromkeys(("patch_embedding", "binned_adapter"), TRANSFORMER),
+    **dict.fromkeys(("exact", "span_matching"), WIDE),
     "tab_leak": ROW,
     "soft_label": ONE_LABEL,
     "feature_fishing": ONE_CLASS,
