@@ -77,7 +77,8 @@ QUESTIONS = (
     Question("Can one image be read out of one gradient?", "geiping2020-table1", "psnr"),
     Question("Do several local steps on several images protect them?", "geiping2020-table2", "psnr"),
     Question("How many local steps, and at which rate, before nothing comes back?", "geiping2020-figure5", "psnr"),
-    Question("Does a wider or deeper network give away less?", "geiping2020-figure4", "psnr"),
+    Question("Does a wider or deeper residual network give away less?", "geiping2020-figure4", "psnr"),
+    Question("Does a wider or deeper plain network, on which the attack settles?", "geiping2020-width", "psnr"),
     Question("Which part of the 2020 attack carries it?", "geiping2020-table3", "psnr"),
     Question("Does anything come back from a large batch?", "geiping2020-figure6", "psnr"),
     Question(

@@ -75,7 +75,7 @@ WIDE = _of(
     model="resnet:depth=8,base_width=32",
     train_steps=0,
     batch_size=1,
-    steps=300,
+    steps=800,
 )
 _UNTRAINED: Mapping[str, Any] = {"dataset": "digits", "model": "compact:activation=relu", "train_steps": 0}
 LABELS = _of("eight digits, a small untrained network", **_UNTRAINED, batch_size=8)
