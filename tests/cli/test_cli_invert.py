@@ -211,7 +211,7 @@ def refuses(command: Command, mlp: str) -> Callable[..., None]:
 
 def test_a_file_that_is_no_round_is_refused_and_never_unpickled(refuses: Callable[..., None], file: Path) -> None:
     refuses("missing.safetensors", "No such file", file="missing.safetensors")
-    refuses("Is a directory", file=".")
+    refuses("it is a folder, not a file", file=".")
     whole = file.read_bytes()
     damaged = {"empty": b"", "random": np.random.default_rng(0).bytes(4096), "text": b"hello" * 100}
     damaged |= {f"first {size} bytes": whole[:size] for size in (1, 8, 100, len(whole) // 2, len(whole) - 1)}
