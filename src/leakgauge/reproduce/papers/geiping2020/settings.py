@@ -181,7 +181,7 @@ def plain_nets(depth: int, width: int, scale: Scale) -> Setting:
     """Ours: what Figure 4 asks, of nets on which the paper's attack ends well above its null on a CPU."""
     return Setting(
         model=Plain(depth, width if scale != "smoke" else 2),
-        attack=_limit(inverting_gradients(), scale, steps=400, long=_SETTLED),
+        attack=_limit(inverting_gradients(), scale, steps=150, long=_SETTLED),
         updates=at_scale({"smoke": 1, "cpu": 2, "long": 5, "full": 10}, scale),
         nulls=at_scale({"smoke": 1, "cpu": 1, "full": 10}, scale),
         draw=_later(scale),
