@@ -96,14 +96,15 @@ def rows_of(result: Result, pattern: str, key: str = "label") -> list[Result]:
 
 
 def of_table(row: Result, metric: str) -> Number:
-    """A row of a reproduced table: Student's interval over its updates."""
+    """A row of a reproduced table: Student's interval over its updates, or over its images where its spread is."""
     ours, null = row["ours"].get(metric), row["null"].get(metric) or {}
     if ours is None or ours["mean"] is None:
         raise NotMeasured
-    error = ours.get("standard_error")
-    margin = None if error is None or ours["updates"] < 2 else float(stats.t.ppf(0.975, ours["updates"] - 1)) * error
+    error, deviation = ours.get("standard_error"), ours.get("deviation")
+    count = round((deviation / error) ** 2) if error and deviation else ours["updates"]
+    margin = None if error is None or count < 2 else float(stats.t.ppf(0.975, count - 1)) * error
     low, high = (None, None) if margin is None else (ours["mean"] - margin, ours["mean"] + margin)
-    return Number(ours["mean"], low, high, null.get("mean"), ours["updates"])
+    return Number(ours["mean"], low, high, null.get("mean"), count)
 
 
 def of_scores(scores: Sequence[float], null: float | None) -> Number:
@@ -169,8 +170,8 @@ def trained(results: Results) -> Told:
 def batch_of_32(results: Results) -> Told:
     file = file_of(results, "huang2021-table5")
     rows = rows_of(results[file], r"^None, batch \d+, strongest")
-    largest, smallest = (choose(map(_size, rows)) for choose in (max, min))
-    one, other = (_nearest(rows, size) for size in (largest, smallest))
+    *_, smaller, largest = sorted({0, *map(_size, rows)})
+    one, other = _nearest(rows, largest), _nearest(rows, smaller or largest)
     model, trained_ = str(rows[0]["model"]).partition("(")[0], rows[0].get("training") is not None
     asked = "" if trained_ and "ResNet" in model else "Of a trained ResNet that was not measured. "
     verdict = one.verdict(higher_leaks=False)
@@ -180,8 +181,8 @@ def batch_of_32(results: Results) -> Told:
         "copy and the null is what an unrelated update gives."
     )
     means = (
-        f"Of {smallest} images it is {other.told()}; the attacker was told the labels and the exact statistics of "
-        "BatchNorm, which few are."
+        f"Of {smaller or largest} images it is {other.told()}; the attacker was told the labels and the exact "
+        "statistics of BatchNorm, which few are."
     )
     drawn = [(row["label"], of_table(row, "lpips_vgg")) for row in rows]
     return Told(found, means, file, _bars(drawn, "LPIPS, lower leaks more"), rows)
