@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Literal, TypeVar, get_args
 
 Scale = Literal["smoke", "cpu", "long", "full"]
-"""smoke: seconds, to see that it runs; cpu: up to an hour on one core; long: hours on one core, the paper's iterations
-on narrower models and fewer images; full: the paper's own numbers, for a GPU."""
+"""smoke: seconds, to see that it runs; cpu: up to an hour on one core; long: hours on one core, fewer
+images and smaller models, on which a search ends where the paper's does; full: the paper's own numbers, for a GPU."""
 
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
