@@ -237,10 +237,17 @@ class Row:
     left_out: frozenset[Scale] = frozenset()
 
     @classmethod
-    def printed(cls, label: str, numbers: Mapping[str, Published], first: str, at: Callable[[Scale], Measure]) -> Row:
+    def printed(
+        cls,
+        label: str,
+        numbers: Mapping[str, Published],
+        first: str,
+        at: Callable[[Scale], Measure],
+        left_out: frozenset[Scale] = frozenset(),
+    ) -> Row:
         """A row with all that the paper prints of it, by metric; ``first`` is the table's own."""
         also = {metric: value for metric, value in numbers.items() if metric != first}
-        return cls(label, numbers.get(first), at, also)
+        return cls(label, numbers.get(first), at, also, left_out=left_out)
 
     @property
     def name(self) -> str:
