@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import contest_answers
+import generator_answers
 import plots
 import readings
 import text_answers
@@ -103,7 +104,10 @@ QUESTIONS = (
         "Does a generator beat pixels at equal CPU time?", "cinet-comparison", "psnr", r"batch 32: (CI|pixels, b)"
     ),
     Question("Does CI-Net reach its published numbers within our means?", "cinet-table4", "psnr"),
+    Question("Does it on twice the batch?", "cinet-table5", "psnr"),
     Question("Does it with minutes instead of seconds?", "cinet-long", "psnr"),
+    Question("Which part of CI-Net's generator carries it?", "cinet-figure8", "psnr"),
+    Question("Is what a trained generator returns the client's, or its own?", "cinet-gias", "psnr"),
     Question("What does InstaHide cost in accuracy?", "huang2020-table2", "accuracy"),
     Question("How does that cost grow with k?", "huang2020-figure3", "accuracy"),
     Question("Is noise of the same size cheaper than InstaHide?", "huang2020-figure4", "accuracy"),
@@ -139,6 +143,7 @@ def answers(results: Results) -> list[Answer]:
         _architecture_costs,
         _memory,
         _labels,
+        _generator_claim,
         _encryption,
         _exact,
         _span,
@@ -374,6 +379,14 @@ def _recorded(results: Results) -> Answer:
     return Answer(
         "Is a round that was recorded wrongly told from one that leaks nothing?", said, ("recorded-rounds.json",)
     )
+
+
+def _generator_claim(results: Results) -> Answer:
+    """Over the tables of CI-Net, each at its largest scale."""
+    names = [found[0] for table in ("table4", "table5", "long") if (found := _files(results, f"cinet-{table}"))]
+    said, plot = generator_answers.claim([results[name] for name in names])
+    asked = "Do a generator's weights bring back batches that pixels do not, as CI-Net claims?"
+    return Answer(asked, said, tuple(names), plot)
 
 
 def _contest(results: Results) -> Answer:
