@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from leakgauge.cli import main
+from leakgauge.models import MLP, build
 from leakgauge.protocol.recording import read_round
 from leakgauge.protocol.state_dicts import rename
 
@@ -87,6 +88,28 @@ def test_weights_of_two_frameworks_make_one_round_that_explains_itself(files: Pa
     image = found["1.weight"][rows] / found["1.bias"][rows]
     truth = torch.from_numpy(np.load(files / "truth.npz")["images"]).flatten()
     assert torch.allclose(image, truth, atol=1e-2)
+
+
+def test_a_round_of_a_model_of_the_catalogue_has_its_classes_from_its_weights(tmp_path: Path, capsys: Any) -> None:
+    model = build(MLP(hidden=(16,)), (3, 8, 8), 4, seed=0)
+    image, label = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([2])
+    before = {name: values.detach().clone() for name, values in model.state_dict().items()}
+    cross_entropy(model(image), label).backward()
+    change = {name: -0.1 * values.grad.numpy() for name, values in model.named_parameters()}
+    np.savez(tmp_path / "before.npz", **{name: values.numpy() for name, values in before.items()})
+    np.savez(tmp_path / "change.npz", **change)
+    np.savez(tmp_path / "truth.npz", images=image.numpy(), labels=label.numpy())
+    said = ["--model", "mlp:hidden=(16,)", "--truth", tmp_path / "truth.npz", "--json"]
+    words = ["--before", tmp_path / "before.npz", "--difference", tmp_path / "change.npz", "--input", "3,8,8"]
+    made = tmp_path / "round.safetensors"
+    assert run_main("record", *words, *said, *CLIENT, "--batch-size", 1, "--out", made) == 0
+    assert json.loads(capsys.readouterr().out)["explanation"][0].startswith("The update is explained as declared")
+    out = ["--attack", "linear_layer", "--out", tmp_path / "inverted"]
+    assert run_main("invert", made, *said, *out) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["outcome"], row["verdict"]) == ("solved", "leaks")
+    assert run_main("invert", made, *said[2:], "--model", "mlpp", *out) == 2
+    assert "did you mean 'mlp'" in capsys.readouterr().err
 
 
 def test_files_that_were_exchanged_are_seen_by_their_sign(files: Path, capsys: Any) -> None:

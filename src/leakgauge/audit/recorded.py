@@ -34,7 +34,6 @@ from leakgauge.config import (
 )
 from leakgauge.data import read_batch, reference_inputs
 from leakgauge.errors import InvalidCase
-from leakgauge.factories import import_factory
 from leakgauge.protocol.facts import Fact, Subject
 from leakgauge.protocol.learner import Learner, Mode
 from leakgauge.protocol.local_update import LocalUpdate
@@ -46,6 +45,7 @@ from leakgauge.protocol.threat_model import ThreatModel
 from leakgauge.protocol.validation import check_batch
 from leakgauge.randomness import seeded
 from leakgauge.space import ImageSpace, TokenSpace
+from leakgauge.training.models import recorded_model
 from leakgauge.types import Batch
 from leakgauge.version import VERSION
 
@@ -136,7 +136,7 @@ def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
     attacks = plan.named_attacks(plan.attacks or (usual,))
     if plan.labels_only:
         rounds = [_state_size(one, plan.batch_size, file) for one, file in zip(rounds, plan.files, strict=True)]
-    opened = [OpenRound.of(recorded, import_factory(plan.model)) for recorded in rounds]
+    opened = [OpenRound.of(one, recorded_model(plan.model, one.space, one.state)) for one in rounds]
     description = asdict(plan) | {"attacks": list(attacks), "version": VERSION}
     if plan.labels_only:
         by_round = _score_labels(plan, opened, attacks)
@@ -153,8 +153,9 @@ def prepare_recorded(plan: RecordedPlan) -> PreparedAudit:
 
 def open_plan(plan: RecordedPlan) -> tuple[OpenRound, nn.Module, Batch | None]:
     """The first round of a plan, the model it belongs to, and the truth if there is one."""
-    model = import_factory(plan.model)
-    opened = OpenRound.of(plan.open(plan.files[0]), model)
+    recorded = plan.open(plan.files[0])
+    model = recorded_model(plan.model, recorded.space, recorded.state)
+    opened = OpenRound.of(recorded, model)
     return opened, model, opened.truth(Path(plan.truths[0])) if plan.truths else None
 
 

@@ -25,7 +25,9 @@ ModelOption = Annotated[
 ]
 OwnModelOption = Annotated[
     str,
-    typer.Option("--model", help="package.module:factory of the updates' model, then :depth=20 for arguments."),
+    typer.Option(
+        "--model", help="The updates' model: package.module:factory, then :depth=20 for arguments, or of the catalogue."
+    ),
 ]
 LossOption = Annotated[
     str | None,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from leakgauge.catalogue import MODELS
-from leakgauge.config import build, build_normalised
+from leakgauge.config import build_normalised
 from leakgauge.errors import InvalidCase
 from leakgauge.factories import import_factory
-from leakgauge.models import TextModel
-from leakgauge.models import build as build_model
 from leakgauge.randomness import global_stream, seeded
 from leakgauge.space import Continuous, ImageSpace, InputSpace, TableSpace, TokenSpace
-from leakgauge.training.models import is_own_model
+from leakgauge.training.models import catalogue_model, is_own_model
 
 CLASSES = 10
 """Of a model of the catalogue, unless one says."""
@@ -31,15 +28,7 @@ def model_by_name(words: str, space: InputSpace, classes: int | None, normalise:
         return build_normalised(model, normalise).eval()
     if normalise is not None:
         raise InvalidCase(f"The model {words!r} of the catalogue normalises inside; leave out the normalisation.")
-    factory = build(MODELS, words, kind="model")
-    if isinstance(factory, TextModel) != isinstance(space, TokenSpace):
-        raise InvalidCase(
-            f"The model {words!r} takes {'texts' if isinstance(factory, TextModel) else 'images or rows'}; give the "
-            "length of a text and its vocabulary, --input 32 --vocabulary 1000, for texts alone."
-        )
-    if isinstance(space, TokenSpace):
-        factory = factory.for_texts(space)
-    return build_model(factory, space.shape, CLASSES if classes is None else classes, seed=0).eval()
+    return catalogue_model(words, space, CLASSES if classes is None else classes).eval()
 
 
 def space_of(shape: tuple[int, ...], vocabulary: int | None = None) -> InputSpace:

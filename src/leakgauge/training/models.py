@@ -17,13 +17,14 @@ from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.fingerprint import digest, training_code
 from leakgauge.models import ModelFactory, Normalisation, TextModel
 from leakgauge.models import build as build_model
+from leakgauge.params import ParamTree
 from leakgauge.progress import Progress, silent
 from leakgauge.protocol.learner import learner_and_state
 from leakgauge.protocol.losses import LossFunction, Targets, check_labels
 from leakgauge.protocol.state_dicts import rename
 from leakgauge.protocol.validation import check_loss, check_model
 from leakgauge.randomness import global_stream, seeded
-from leakgauge.space import TokenSpace
+from leakgauge.space import InputSpace, TokenSpace
 from leakgauge.threads import model_threads
 from leakgauge.training.train import Training, accuracy, train
 
@@ -102,6 +103,29 @@ def named_model(
     model = build_normalised(model, normalise)
     _check_fit(model, dataset, loss)
     return model.eval()
+
+
+def catalogue_model(words: str, space: InputSpace, classes: int) -> nn.Module:
+    """The model of the catalogue for such inputs, built without any data."""
+    factory = build(MODELS, words, kind="model")
+    if isinstance(factory, TextModel) != isinstance(space, TokenSpace):
+        raise InvalidCase(
+            f"The model {words!r} takes {'texts' if isinstance(factory, TextModel) else 'images or rows'}; name one "
+            "for these inputs, or for texts alone their length and vocabulary, --input 32 --vocabulary 1000."
+        )
+    if isinstance(space, TokenSpace):
+        factory = factory.for_texts(space)
+    return build_model(factory, space.shape, classes, seed=0)
+
+
+def recorded_model(words: str, space: InputSpace, weights: ParamTree) -> nn.Module:
+    """The model that recorded weights belong to: the user's own, or of the catalogue with as many outputs as its head
+    has among the weights."""
+    if is_own_model(words):
+        return import_factory(words)
+    model = catalogue_model(words, space, classes=2)
+    head = next((name for name, _ in reversed(list(model.named_parameters())) if name in weights), None)
+    return model if head is None else catalogue_model(words, space, classes=len(weights[head]))
 
 
 def victim_model(
