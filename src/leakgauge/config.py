@@ -54,7 +54,8 @@ def choose(shelf: Mapping[str, T], name: str, *, kind: str) -> T:
     if name not in shelf:
         if kind == "model" and os.path.isfile(f"{(stem := name.removesuffix('.py'))}.py"):
             raise InvalidCase(f"{name!r} is a file; name the function in it that builds the model, as in {stem}:build.")
-        raise InvalidCase(f"There is no {kind} {name!r}; {_suggest(name, shelf)}")
+        own = " Your own is package.module:factory." if kind == "model" else ""
+        raise InvalidCase(f"There is no {kind} {name!r}; {_suggest(name, shelf)}{own}")
     return shelf[name]
 
 

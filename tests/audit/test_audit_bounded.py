@@ -70,7 +70,7 @@ def test_statistics_that_leave_without_noise_leave_no_bound():
 
 def test_a_recorded_round_has_the_bound_of_what_it_is_declared_to_be(tmp_path, monkeypatch):
     model = nn.Sequential(nn.Flatten(), nn.Linear(9, 3))
-    monkeypatch.setattr(sys.modules["leakgauge.audit.recorded"], "import_factory", lambda reference: model)
+    monkeypatch.setattr(sys.modules["leakgauge.audit.recorded"], "recorded_model", lambda *_: model)
     update = {
         name: torch.ones_like(tensor) * len(name) + torch.rand(tensor.shape)
         for name, tensor in model.named_parameters()

@@ -195,7 +195,7 @@ def test_an_audit_of_labels_leaves_no_image_behind_and_is_read_again(tmp_path: P
 @pytest.fixture
 def rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two recorded rounds of the same model: one says its labels, the other only how many there are."""
-    monkeypatch.setattr(recorded_module, "import_factory", lambda reference: model())
+    monkeypatch.setattr(recorded_module, "recorded_model", lambda *_: model())
     module = model()
     paths = []
     for number, labels in enumerate((LABELS, torch.tensor([1, 2]))):

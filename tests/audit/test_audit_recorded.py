@@ -18,7 +18,7 @@ def test_a_recorded_client_in_train_mode_is_described_and_repeated_in_train_mode
     update = {name: torch.full_like(parameter, len(name)) for name, parameter in model.named_parameters()}
     path = tmp_path / "round.safetensors"
     write_round(path, RecordedRound(model.state_dict(), update, (3, 9, 9), num_examples=2, mode="train"))
-    monkeypatch.setattr(sys.modules["leakgauge.audit.recorded"], "import_factory", lambda reference: model)
+    monkeypatch.setattr(sys.modules["leakgauge.audit.recorded"], "recorded_model", lambda *_: model)
     truth = tmp_path / "truth.npz"
     np.savez(truth, images=np.zeros((2, 3, 9, 9), np.float32), labels=np.array([0, 1]))
     plan = RecordedPlan((str(path),), "any:model", truths=(str(truth),), nulls=1)

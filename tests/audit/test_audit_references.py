@@ -36,7 +36,7 @@ def model() -> nn.Module:
 @pytest.fixture
 def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecordedPlan:
     """A recorded round of one digit, whose client clipped its update."""
-    monkeypatch.setattr(recorded_module, "import_factory", lambda reference: model())
+    monkeypatch.setattr(recorded_module, "recorded_model", lambda *_: model())
     module = model()
     nn.functional.cross_entropy(module(TRUTH.inputs), TRUTH.labels).backward()
     update = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}

@@ -331,7 +331,8 @@ def test_a_model_that_the_round_does_not_belong_to_is_refused(
 
 
 def test_a_model_that_names_no_factory_is_refused(refuses: Callable[..., None], file: Path) -> None:
-    refuses("package.module:factory", model="mlp")
+    refuses("the model has", model="mlp")  # another than the update is of
+    refuses("package.module:factory", model="mine")
     refuses("cannot be imported", model="nowhere_at_all:build")
 
 
