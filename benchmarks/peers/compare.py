@@ -128,7 +128,7 @@ def compare(options: argparse.Namespace) -> list[Row]:
     checkouts = checked(options)
     attacks = [attack for name in checkouts for attack in attacks_of(name) if attack not in options.without]
     contenders = ["best", *attacks]
-    victims, rows = load_victims(options.data_root), kept_in(options.out)
+    victims, rows = load_victims(options.data_root), kept_in(options.out, older=options.keep_older)
     done = {(row["victim"], row["model"], row["batch_size"], row["by"], row["seconds"]) for row in rows}
     for number, model, size, name in product(range(options.images), options.models, options.batch, contenders):
         seconds = (options.seconds or SECONDS.get(model, 60.0)) * size
@@ -165,12 +165,13 @@ def tell(row: Row) -> None:
     print(f"{cell}, {row['by']}: {mean}", file=sys.stderr, flush=True)
 
 
-def kept_in(file: Path | None) -> list[Row]:
+def kept_in(file: Path | None, *, older: bool = False) -> list[Row]:
+    """What was attacked before; `best` by code that has changed since only where ``older`` rows are wanted."""
     if file is None or not file.is_file():
         return []
     attacks: list[Row] = json.loads(file.read_text(encoding="utf-8"))["attacks"]
     code = answering_code()
-    return [row for row in attacks if row["by"] != "best" or row["code"] == code]
+    return [row for row in attacks if older or row["by"] != "best" or row["code"] == code]
 
 
 def keep(options: argparse.Namespace, rows: Sequence[Row], data: str) -> None:
@@ -208,6 +209,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data-root", type=Path, metavar="DIR", help="folder that holds CIFAR-10's binary version")
     parser.add_argument("--out", type=Path, metavar="FILE", help="keep the results here, and continue from it")
     parser.add_argument("--without", nargs="+", default=[], choices=PEERS, metavar="ATTACK", help="peers not to run")
+    parser.add_argument(
+        "--keep-older", action="store_true", help="do not attack again what `best` met by earlier code; a row names it"
+    )
     parser.add_argument("--json", action="store_true", help="print all that was found, for machines")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)

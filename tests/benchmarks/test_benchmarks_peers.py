@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -42,6 +43,8 @@ class Attacker:
 attacks = SimpleNamespace(prepare_attack=lambda model, loss, settings, setup: Attacker(model, loss, settings))
 """
 """A program with the interface of breaching, whose answer is the grey that normalised pixels have at 0."""
+
+OLDER = (("best", "of last week"), ("breaching", "of last week"))
 
 
 @pytest.fixture
@@ -85,6 +88,14 @@ def test_a_program_runs_in_a_process_of_its_own_for_its_seconds_and_what_it_fail
     assert len(theirs["psnr"]) == 1
     assert (broken["psnr"], broken["failed"]) == ([], "RuntimeError: no such operator")
     assert "breaching" not in sys.modules
+
+
+def test_what_best_met_by_earlier_code_is_met_again_unless_it_is_to_be_kept(tmp_path):
+    file = tmp_path / "peers.json"
+    now, before, peer = ({"by": by, "code": code} for by, code in (("best", compare.answering_code()), *OLDER))
+    file.write_text(json.dumps({"attacks": [now, before, peer]}))
+    assert compare.kept_in(file) == [now, peer]
+    assert compare.kept_in(file, older=True) == [now, before, peer]
 
 
 def test_a_checkout_that_is_missing_or_another_is_refused_in_a_sentence(tmp_path, capsys):
