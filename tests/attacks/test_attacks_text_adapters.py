@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from test_attacks_text import TEXTS, observe, private, recovered
 from torch import nn
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from leakgauge.models import GPT, CausalText, ClassifiedText
 from leakgauge.protocol.losses import CrossEntropy, NextToken
@@ -20,6 +18,8 @@ VOCABULARY = len(TEXTS.space.vocabulary)
 
 def adapted(rank: int, first: bool):
     torch.manual_seed(rank)
+    from peft import LoraConfig, get_peft_model  # takes seconds, and not in every process that collects tests
+
     settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=["query", "key", "value"])
     model = get_peft_model(model_for(TEXTS, GPT(width=128), seed=0), settings)
     for name, tensor in model.named_parameters():
@@ -52,6 +52,8 @@ def test_tokens_are_found_while_the_rank_has_room_for_them_and_hidden_above(rank
 
 def test_a_hugging_face_decoder_whose_weights_are_stored_inputs_first_is_read():
     torch.manual_seed(0)
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     config = GPT2Config(
         vocab_size=VOCABULARY, n_positions=32, n_embd=128, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=1
     )
@@ -64,6 +66,8 @@ def test_a_hugging_face_decoder_whose_weights_are_stored_inputs_first_is_read():
 def test_a_hugging_face_classifier_gives_away_one_text():
     torch.manual_seed(0)
     sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    from transformers import BertConfig, BertForSequenceClassification
+
     config = BertConfig(vocab_size=VOCABULARY, max_position_embeddings=32, num_labels=4, **sizes)
     batch = private(1)
     model = ClassifiedText(BertForSequenceClassification(config), TEXTS.space)

@@ -103,6 +103,7 @@ def ended_by(attack: Failing | Fatal, prepared: PreparedAudit, folder: Path) -> 
     return [first, replace(second, attack=attack)], store
 
 
+@pytest.mark.slow
 def test_cases_in_two_processes_one_of_them_killed_give_the_records_of_one_in_their_order(
     prepared: PreparedAudit, tmp_path: Path
 ) -> None:
@@ -246,6 +247,7 @@ def test_cases_run_side_by_side_as_far_as_their_memory_goes(prepared: PreparedAu
     assert 0 < peak() < available()
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_workers_and_keeps_what_is_done(prepared: PreparedAudit, tmp_path: Path) -> None:
     first, second, *_ = (case for case in prepared.cases if case.attack_name == "linear_layer")
     cases = [first, replace(second, attack=Endless())]

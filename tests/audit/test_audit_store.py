@@ -169,6 +169,7 @@ def test_threads_that_create_and_write_at_once_lose_nothing(tmp_path: Path, make
                 assert float(record.pictures.originals.mean()) == who / 4
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_once_lose_nothing(tmp_path: Path, make_record: MakeRecord) -> None:
     pattern, folder = tmp_path / "pattern", tmp_path / "out"
     FolderStore.create(pattern).put(make_record(key="pattern", pictures=Pictures(torch.rand(1, 1, 2, 2))))

@@ -77,6 +77,7 @@ def test_a_peer_is_told_the_update_and_not_the_images(tmp_path):
     assert len(stranger) == 2
 
 
+@pytest.mark.slow
 def test_a_program_runs_in_a_process_of_its_own_for_its_seconds_and_what_it_fails_with_is_no_score(checkout, capsys):
     words = ["--breaching", str(checkout), "--models", "lenet", "--seconds", "0.2", "--images", "1", "--first", "100"]
     assert compare.main([*words, "--out", str(checkout / "peers.json")]) == 0

@@ -105,6 +105,7 @@ def two_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_worker_gives_the_row_of_this_process(two_images, capsys):
     code, out, _ = run(*INSTANT, "--images", 2, "--json", capsys=capsys)
     assert code == 0

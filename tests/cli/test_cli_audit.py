@@ -178,6 +178,7 @@ def test_a_limit_on_what_turned_out_not_to_be_measured_does_not_pass(
     assert (answer.code, answer.rows[0]["verdict"]) == (0, "not judged")
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers_in_another_process_and_folder(
     command: Command, process: Process, small: Words, tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_budget_of_the_wrong_kind_in_a_plan_is_refused(
     command("audit", "plan.json").refused(*message)
 
 
+@pytest.mark.slow
 def test_an_attack_that_is_killed_goes_on_and_ends_as_if_it_had_not_been(
     command: Command, words: Words, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,12 +15,17 @@ import leakgauge
 
 PACKAGE = Path(leakgauge.__file__).parent
 FILES = {path: path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
-NODES = {path: tuple(ast.walk(ast.parse(source))) for path, source in FILES.items()}
+
+
+@functools.cache
+def parsed() -> dict[Path, tuple[ast.AST, ...]]:
+    """Every node of every file; parsed where it is asked for, not by every process that collects tests."""
+    return {path: tuple(ast.walk(ast.parse(source))) for path, source in FILES.items()}
 
 
 def functions() -> Iterator[tuple[str, int]]:
     """Every function with the lines of its body, signature and options aside."""
-    for path, nodes in NODES.items():
+    for path, nodes in parsed().items():
         for node in nodes:
             if isinstance(node, ast.FunctionDef):
                 body = (node.end_lineno or 0) - node.body[0].lineno + 1
@@ -50,7 +56,7 @@ OWN_WORKERS = {"audit/executors/processes.py", "audit/executors/ray_cluster.py"}
 
 def calls() -> Iterator[tuple[str, str, ast.Call]]:
     """Every call: the file, the called name with its dots, and the call."""
-    for path, nodes in NODES.items():
+    for path, nodes in parsed().items():
         for node in nodes:
             if isinstance(node, ast.Call):
                 yield path.relative_to(PACKAGE).as_posix(), dotted(node.func), node
@@ -123,7 +129,7 @@ def test_only_our_own_workers_read_pickles_and_only_from_us():
     assert loading == OWN_WORKERS
     importing = {
         path.relative_to(PACKAGE).as_posix()
-        for path, nodes in NODES.items()
+        for path, nodes in parsed().items()
         for node in nodes
         if isinstance(node, ast.Import | ast.ImportFrom)
         for module in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names])

@@ -81,6 +81,7 @@ def test_pytest_starts_with_the_plugin_and_without_torch(tmp_path):
     assert ran.returncode == 0, ran.stdout
 
 
+@pytest.mark.slow
 def test_a_users_test_fails_in_his_own_pytest_and_leaves_its_picture_where_he_wants_it(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\nleak_audit_folder = leaks\n")
     (tmp_path / "test_model.py").write_text(

@@ -115,6 +115,7 @@ def test_on_a_desk_the_name_of_an_attack_is_never_broken(browser: Any, page_of: 
 
 
 @pytest.mark.parametrize("name", PAGES)
+@pytest.mark.slow
 def test_on_paper_nothing_is_cut_off_and_what_was_folded_is_open(
     name: str, browser: Any, page_of: Callable[[str], Path]
 ) -> None:
@@ -253,6 +254,7 @@ def test_redacted_rows_and_texts_keep_which_cells_came_back_and_no_value() -> No
 
 @pytest.mark.parametrize("name", ["crowded", "images", "rows", "texts"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.slow
 def test_words_stand_out_from_the_paper_in_light_and_dark(
     scheme: Any, name: str, browser: Any, page_of: Callable[[str], Path]
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_second_run_computes_nothing_and_begins_nothing(swept: Path) -> None:
     assert len(list((swept / "models").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_a_driver_holds_few_records_however_many_cases_it_ran(tmp_path: Path) -> None:
     alive: list[int] = []
 

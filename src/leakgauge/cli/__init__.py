@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 import click
 import typer
@@ -110,9 +111,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(ExitCode.ANSWERED)
 
 
+@cache
+def _command() -> click.Command:
+    """Made once: every option of every command is read off a signature, a tenth of a second in all."""
+    return typer.main.get_command(app)
+
+
 def _run(words: list[str]) -> None:
     """Not `app()`, which answers a wrong option with a box of several lines and Ctrl-C with silence."""
-    command = typer.main.get_command(app)
+    command = _command()
     with _stopped_kindly(), command.make_context("leakgauge", words) as context:
         command.invoke(context)
     sys.stdout.flush()

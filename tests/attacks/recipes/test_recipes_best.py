@@ -174,6 +174,7 @@ def test_many_short_steps_are_taken_as_one_gradient_and_long_ones_are_not(
     assert [type(client) for client in taken_for] == ([FedSGD, FedAvg] if simplified else [FedAvg])
 
 
+@pytest.mark.slow
 def test_steps_that_were_taken_as_one_gradient_are_followed_in_the_end(attacked):
     """The stand-in has its own answer, 40 dB from the image; the last leg goes on to that of the client."""
     images = reference_inputs(ImageSpace(*SHAPE), 2, generator=seeded(3, "photograph"))

@@ -150,6 +150,7 @@ def test_where_span_matching_gets_nowhere_gradient_matching_has_the_rest_and_a_s
     assert "misfit of span matching" in str(straight.facts["why this answer"])
 
 
+@pytest.mark.slow
 def test_a_guide_leads_where_spans_alone_end_in_a_jigsaw(attacked):
     # The head reads features place by place, and only the last two layers are spanned: 10 dB alone, 26 with a guide.
     module, truth = build(ConvNet(width=24), (3, 18, 18), 5, seed=0), photographs(0, side=18)
