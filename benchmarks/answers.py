@@ -384,9 +384,9 @@ def _recorded(results: Results) -> Answer:
 def _generator_claim(results: Results) -> Answer:
     """Over the tables of CI-Net, each at its largest scale."""
     names = [found[0] for table in ("table4", "table5", "long") if (found := _files(results, f"cinet-{table}"))]
-    said, plot = generator_answers.claim([results[name] for name in names])
+    said = generator_answers.claim([results[name] for name in names])
     asked = "Do a generator's weights bring back batches that pixels do not, as CI-Net claims?"
-    return Answer(asked, said, tuple(names), plot)
+    return Answer(asked, said, tuple(names))
 
 
 def _contest(results: Results) -> Answer:

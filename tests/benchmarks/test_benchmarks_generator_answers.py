@@ -33,14 +33,21 @@ def test_each_side_has_its_strongest_row_on_the_same_victim():
 )
 def test_who_is_ahead_by_the_margin_and_above_the_null_decides(generator, pixels, null, word):
     rows = [row("GeneratorWeights()", generator, null=null), row("Pixels()", pixels, null=null)]
-    said, _ = generator_answers.claim([{"rows": rows}])
+    said = generator_answers.claim([{"rows": rows}])
     assert said.startswith(word)
+
+
+def test_what_a_smooth_image_has_in_common_with_any_other_is_no_lead():
+    rows = [row("GeneratorWeights()", 13.96, null=13.66), row("Pixels()", 12.41, null=11.94)]
+    said = generator_answers.claim([{"rows": rows}])
+    assert said.startswith("Not decided")
+    assert "in 0 of 1 batches, and pixels of them in 0" in said
 
 
 def test_one_batch_for_and_one_against_decide_nothing():
     rows = [row("GeneratorWeights()", 20.0), row("Pixels()", 15.0)]
     rows += [row("GeneratorWeights()", 15.0, batch=64), row("Pixels()", 20.0, batch=64)]
-    said, _ = generator_answers.claim([{"rows": rows}])
+    said = generator_answers.claim([{"rows": rows}])
     assert said.startswith("Not decided")
     assert "in 1 of 2 batches" in said
 
