@@ -54,8 +54,12 @@ def peers(result: Result) -> tuple[str, str]:
             plots.Bar(f"{cell}: {name}", row[name], None, row["null"]) for name in names if row.get(name) is not None
         ]
     ahead = sum(row["lead"] is not None and row["lead"] >= 10 for row in rows)
+    both = [row for row in rows if row.get("best") is not None and row["null"] is not None]
+    empty = [f"{row['model']} at batch {row['batch']}" for row in both if row["best"] <= row["null"] + 1]
     said = (
         f"{len(rows)} networks and batches, the same updates, seconds and scoring, programs with the settings they are "
         f"shipped with: `best` leads the strongest of them by 10 dB or more in {ahead}."
     )
+    if empty:
+        said += f" It is within 1 dB of its null, so that a lead says nothing, on {', '.join(empty)}."
     return f"{said}\n\n{table(columns, lines)}", plots.bars(drawn, "PSNR in dB")

@@ -124,6 +124,13 @@ def test_the_lead_is_over_the_strongest_program_on_the_victims_that_both_met():
     said, _ = contest_answers.peers({"rows": [row], "attacks": rows})
     assert "by 10 dB or more in 1" in said
     assert "| – |" in said
+    assert "says nothing" not in said
+
+
+def test_a_lead_over_others_at_the_null_is_said_to_say_nothing():
+    rows = [attack("best", 0, [9.5]), attack("breaching", 0, [8.0])]
+    said, _ = contest_answers.peers({"rows": rows_of(rows), "attacks": rows})
+    assert "a lead says nothing, on lenet at batch 1." in said
 
 
 def test_every_project_has_an_option_and_an_attack():

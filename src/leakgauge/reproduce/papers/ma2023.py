@@ -234,7 +234,7 @@ TABLES: tuple[Table, ...] = (
         rows=tuple(
             Row.printed(
                 f"NoC={present}, MRoC={repeats}, {_WITH if parts else _PLAIN}{suffix}",
-                # One published number, for one net: the plain one, on which it is reached.
+                # A LeNet-5 of which nothing else is said has neither BatchNorm nor dropout.
                 {} if suffix or parts else published,
                 _METRICS[0],
                 partial(_table4, present, repeats, parts, attack),
@@ -252,8 +252,8 @@ TABLES: tuple[Table, ...] = (
             f"Dropout drops a half of the units, {_SILENT}.",
             "Every batch with one image of each of the 100 classes has the same counts: there the null is an update of "
             "labels at random.",
-            "The paper does not say whether its LeNet-5 has BatchNorm or dropout here; both are run, and its numbers "
-            "stand beside the one without.",
+            "The paper does not say whether its LeNet-5 has BatchNorm or dropout here; both are run. A LeNet-5 "
+            "as first published has neither, so its numbers are held against the one without.",
         ),
         **_COMMON,
     ),
