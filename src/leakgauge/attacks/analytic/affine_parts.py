@@ -25,7 +25,7 @@ _ITERATIONS, _ROUNDS, _ROUGHLY = 200, 8, 1e-6
 
 @dataclass(frozen=True)
 class RunNetwork:
-    """A network for one input with the weights the server sent, in float64, after it ran on a probe."""
+    """A network with the weights the server sent, in float64, after it ran on a probe of one input or more."""
 
     network: Network
     weights: tuple[Any, ...]
@@ -34,10 +34,10 @@ class RunNetwork:
     memories: tuple[Any, ...] = field(repr=False)
 
     @classmethod
-    def of(cls, observation: UpdateObservation) -> RunNetwork:
-        """The model as its client runs it on one input; refused with `UnsupportedModel` where it cannot be read."""
+    def of(cls, observation: UpdateObservation, count: int = 1) -> RunNetwork:
+        """The model as its client runs it on so many inputs; refused with `UnsupportedModel` if it cannot be read."""
         state = ModelState(_double(observation.state.params), _double(observation.state.buffers))
-        probe = observation.space.probe(1, state)
+        probe = observation.space.probe(count, state)
         network = trace(observation.learner.without_dropout(), state, probe, fold=False)
         tensors = network.with_constants({**state.params, **state.buffers})
         weights = tuple(step.layer.weights(tensors) for step in network.steps)
@@ -71,6 +71,11 @@ class RunNetwork:
                 ends.update(dict.fromkeys(reads))
         ends.update({slot: None for slot in self.network.outputs if slot in members})
         return AffinePart(self, starts, tuple(inside), tuple(ends), frozenset(members))
+
+    def is_affine(self, index: int) -> bool:
+        """Whether a step is affine in all that it reads."""
+        step = self.network.steps[index]
+        return self._is_affine(index, step, set(step.inputs))
 
     def _is_affine(self, index: int, step: NetworkStep, moving: set[int]) -> bool:
         """By trial at three points on a line: whatever the operation is called, it is what it does that counts."""

@@ -96,7 +96,7 @@ def factorise(
     used[moved] = strong
     if int(used.sum()) < 2 * rank:
         return f"{int(used.sum())} units that moved are too few to tell {rank} examples apart"
-    directions = sparse_directions(_basis(left[strong], sizes, noise[strong]), generator, progress)
+    directions = sparse_directions(basis_of(left[strong], sizes, noise[strong]), generator, progress)
     if len(directions.vectors) < rank:
         return (
             f"of {rank} examples, {len(directions.vectors)} could be told apart, and less than all of them is nothing"
@@ -134,7 +134,7 @@ def _spectrum(update: Tensor, count: int, generator: Generator) -> tuple[Tensor,
     return basis @ left, sizes, right
 
 
-def _basis(left: Tensor, sizes: Tensor, noise: Tensor) -> Basis:
+def basis_of(left: Tensor, sizes: Tensor, noise: Tensor) -> Basis:
     scales = left.norm(dim=1)
     rows, turn = torch.linalg.qr(left / scales[:, None])
     # An error e of a row of the update is one of e V / sizes in its row of the singular vectors, and turned with it.

@@ -16,7 +16,7 @@ from leakgauge.attacks.recipes.geiping2020 import (
 from leakgauge.attacks.recipes.huang2021 import grad_attack
 from leakgauge.attacks.recipes.jeon2021 import gias, gias_on_noise
 from leakgauge.attacks.recipes.second_order import quasi_newton, quasi_newton_smooth
-from leakgauge.attacks.recipes.spans import span_matching
+from leakgauge.attacks.recipes.spans import feature_maps, span_matching
 from leakgauge.attacks.recipes.vero2023 import tab_leak
 from leakgauge.attacks.recipes.ye2024 import stepwise
 from leakgauge.attacks.recipes.yin2021 import grad_inversion

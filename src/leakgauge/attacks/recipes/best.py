@@ -24,10 +24,10 @@ from leakgauge.protocol.observation import UpdateObservation, known
 class Best(SteppedAttack, OwnBudget):
     """A chain of attacks under one budget, each where it applies: the first that explains the update answers.
 
-    Closed forms answer if they certify themselves. Where the gradients of layers span their inputs, `SpanMatching` is
-    next; it keeps the whole budget if it is on its way half through, else `GradientMatching` by the model's family gets
-    the rest, and what is better explained, judged by the update alone, is returned. Where no layer qualifies, gradient
-    matching has all of it.
+    Closed forms answer if they certify themselves. Where a convolution's gradient gives the maps of the batch away,
+    `FeatureMaps` has the budget. Where the gradients of layers span their inputs all the same, `SpanMatching` keeps it
+    if it is on its way half through, else `GradientMatching` by the model's family gets the rest, and what is better
+    explained, judged by the update alone, is returned. Where no layer qualifies, gradient matching has all of it.
 
     On a smooth model the matching loss is smooth, and box-constrained L-BFGS follows it to the bottom. With ReLU or
     max-pooling its derivative jumps, curvature misleads, and signed Adam with a cosine schedule goes further; signs
@@ -56,12 +56,12 @@ class Best(SteppedAttack, OwnBudget):
         if (answers := exact.closed_form(observations, generator=generator)) is not None:
             return Answered(answers)
         try:
-            span = exact.spans(observations, generator=generator)
+            first = exact.maps_or_spans(observations, generator=generator)
         except LeakGaugeError:
             return self.matching(observations, self.budget, recipe, generator=generator)
-        span.elapsed = self.budget.now() - started
+        first.elapsed = self.budget.now() - started
         rest = self.budget.part(1 - CHECKPOINT)
-        return ChainSearch(observations, span, lambda: self.matching(observations, rest, recipe, generator=generator))
+        return ChainSearch(observations, first, lambda: self.matching(observations, rest, recipe, generator=generator))
 
     def matching(
         self,

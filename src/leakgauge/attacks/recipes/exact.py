@@ -14,6 +14,7 @@ from leakgauge.attacks.analytic import FullyConnected, LinearBatches, PatchEmbed
 from leakgauge.attacks.analytic.linear_layer import not_applicable
 from leakgauge.attacks.base import Answered, Attack, SteppedAttack, Stepper, finite_update
 from leakgauge.attacks.budget import Budget, OwnBudget
+from leakgauge.attacks.feature_maps.attack import FeatureMaps, MapSearch
 from leakgauge.attacks.matching.engine.layers import Affine, Convolution
 from leakgauge.attacks.matching.objectives import Cosine
 from leakgauge.attacks.matching.parametrisations import Pixels
@@ -39,9 +40,10 @@ CLOSED_FORMS: tuple[Attack, ...] = (PatchEmbedding(), FullyConnected(), LinearBa
 
 @dataclass(frozen=True)
 class Exact(SteppedAttack, OwnBudget):
-    """Closed forms that certify themselves or, where the gradients of layers span their inputs, `SpanMatching`.
+    """Closed forms that certify themselves, else `FeatureMaps` or, where the gradients of layers span their inputs all
+    the same, `SpanMatching`.
 
-    Where neither applies there is nothing to search for, and it says so at once.
+    Where none applies there is nothing to search for, and it says so at once.
     """
 
     budget: Budget = Budget(steps=600)
@@ -54,9 +56,18 @@ class Exact(SteppedAttack, OwnBudget):
         if (answers := self.closed_form(observations, generator=generator)) is not None:
             return Answered(answers)
         try:
-            return self.spans(observations, generator=generator)
+            return self.maps_or_spans(observations, generator=generator)
         except LeakGaugeError as refusal:
             return Answered([not_applicable(str(refusal))] * len(observations))
+
+    def maps_or_spans(
+        self, observations: Sequence[UpdateObservation], *, generator: Generator
+    ) -> MapSearch | SpanSearch:
+        """The search at its start by the maps that the update gives away, else by its spans; refused without either."""
+        try:
+            return FeatureMaps(budget=self.budget).begin(observations, generator=_copy(generator))
+        except LeakGaugeError:
+            return self.spans(observations, generator=generator)
 
     def closed_form(
         self, observations: Sequence[UpdateObservation], *, generator: Generator
@@ -92,7 +103,7 @@ class Exact(SteppedAttack, OwnBudget):
 
 
 def exact(steps: int | None = 600, seconds: float | None = None) -> Exact:
-    """Closed forms that certify themselves, then span matching; not applicable where neither says anything."""
+    """Closed forms that certify themselves, then feature maps or spans; not applicable where none says anything."""
     return Exact(budget_from(steps, seconds))
 
 

@@ -139,12 +139,12 @@ def layer_spans(observation: UpdateObservation, layers: tuple[AffineLayer, ...])
 def span_of(layer: AffineLayer, gradient: Tensor) -> LayerSpan:
     """The row space of a gradient, whatever its scale."""
     matrices = layer.matrices(gradient.detach().double())
-    spectrum, right = _leading(matrices, layer.positions)
+    spectrum, right = leading_directions(matrices, layer.positions)
     weights = torch.stack([believe(own, layer.positions, layer.outputs, layer.inputs) for own in spectrum])
     return LayerSpan(layer, right, weights, spectrum)
 
 
-def _leading(matrices: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+def leading_directions(matrices: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """All singular values, and the first ``rank`` right singular vectors, through the smaller matrix of products.
 
     In float64, that halves the digits to those of the float32 in which gradients come, and is many times faster.

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 WRONG = 30.0
 """How many times the residual that counts as settled an image has that counts as wrong, once another has settled."""
 
+PROMISING = 3e-2
+"""The residual up to which a search is on its way."""
+
 PACE = 0.1
 """Of an image that has come right, while others of its batch are drawn anew."""
 
@@ -121,6 +124,7 @@ class SpanSearch(Stepper):
     Mutable, unlike everything around it: this is the state of a running attack.
     """
 
+    name = "span matching"
     outcome: Outcome | None = None
 
     def __init__(
@@ -216,6 +220,11 @@ class SpanSearch(Stepper):
     def found_residuals(self) -> Tensor:
         """The mean over each victim's images."""
         return self.residuals[self._winners()].mean(dim=1)
+
+    @property
+    def promising(self) -> bool:
+        """Whether every victim's residual is small enough to go on."""
+        return not bool((self.found_residuals() > PROMISING).any())
 
     def _settled(self) -> Tensor:
         return self.found_residuals() < self.attack.settled

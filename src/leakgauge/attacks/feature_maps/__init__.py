@@ -1,0 +1,3 @@
+"""Feature maps out of the span of overlapping patches, and images out of feature maps."""
+
+from leakgauge.attacks.feature_maps.attack import FeatureMaps
