@@ -37,6 +37,9 @@ from leakgauge.types import ParamTree
 _GAP = 30.0
 """How much more than the batch's maps the next direction of a span must contradict itself."""
 
+_SEEDS = 3
+"""Convolutions that are tried: where noise spoils one it spoils the others."""
+
 _INDEPENDENT = 1e-6
 """Patches count as linearly dependent below this share of the largest singular value."""
 
@@ -84,12 +87,16 @@ def find_seed(
     whole: RunNetwork, update: ParamTree, count: int, *, precision: float, generator: Generator
 ) -> Seed | None:
     """The last convolution whose gradient gives the maps of all images away."""
+    tried = 0
     for index, layer, taps in _candidates(whole, update):
         gradient = update[layer.weight].flatten(2)
         outputs, channels, kernel = gradient.shape
         rank = count * len(taps.positions)
         if rank > outputs or rank >= channels * kernel or rank * len(taps.positions) > LARGEST:
             continue
+        if tried == _SEEDS:
+            break
+        tried += 1
         sizes, directions = leading_directions(gradient.flatten(1), rank)
         if not bool(sizes[rank - 1] > _INDEPENDENT * sizes[0]):
             continue

@@ -24,13 +24,14 @@ def separate(maps: Tensor, *, precision: float, generator: Generator) -> Tensor 
     """
     flat = maps.flatten(1)
     if len(flat) > 1:
-        strong = flat.norm(dim=0)
-        live = int((strong > _LIVE * precision * strong.amax()).sum())  # what is zero in all images tells nothing
-        rows = torch.topk(strong, min(_ROWS, live)).indices
+        sizes = flat.norm(dim=0)
+        order = sizes.argsort()
+        # The weakest, where some images are zero and others not; what is zero in all of them tells nothing.
+        rows = order[sizes[order] > _LIVE * precision * sizes.amax()][:_ROWS]
         noise = torch.full((len(rows),), precision / flat.shape[1] ** 0.5, dtype=flat.dtype)
         seen = flat[:, rows].mT
-        left, sizes, _ = torch.linalg.svd(seen, full_matrices=False)
-        found = sparse_directions(basis_of(left, sizes, noise), generator)
+        left, values, _ = torch.linalg.svd(seen, full_matrices=False)
+        found = sparse_directions(basis_of(left, values, noise), generator)
         if len(found.vectors) < len(flat):
             return None
         columns = (found.basis.rows @ found.vectors.mT) * found.basis.scales[:, None]
