@@ -89,7 +89,7 @@ _SUITED: Mapping[str, Setting] = {
     **dict.fromkeys(("linear_batches", "independent_components"), FOUR_DENSE),
     **dict.fromkeys(("front_layer", "sparse_front_layer", "concatenated_input", "class_fishing"), FOUR),
     **dict.fromkeys(("patch_embedding", "binned_adapter"), TRANSFORMER),
-    **dict.fromkeys(("exact", "span_matching"), WIDE),
+    **dict.fromkeys(("exact", "span_matching", "feature_maps"), WIDE),
     "tab_leak": ROW,
     "soft_label": ONE_LABEL,
     "feature_fishing": ONE_CLASS,

@@ -13,6 +13,7 @@ import torch
 
 import leakgauge.attacks.adaptive
 import leakgauge.attacks.analytic
+import leakgauge.attacks.feature_maps
 import leakgauge.attacks.federated
 import leakgauge.attacks.labels
 import leakgauge.attacks.malicious
@@ -39,6 +40,7 @@ NAMESPACE = {
     **vars(leakgauge.attacks.matching),
     **vars(leakgauge.attacks.recipes),
     **vars(leakgauge.attacks.span),
+    **vars(leakgauge.attacks.feature_maps),
     **vars(leakgauge.attacks.text),
     **vars(leakgauge.attacks.analytic),
     **vars(leakgauge.attacks.labels),

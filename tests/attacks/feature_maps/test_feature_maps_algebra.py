@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from leakgauge.attacks.feature_maps.overlaps import maps_in_span
 from leakgauge.attacks.feature_maps.peeling import noise_floor
 from leakgauge.attacks.feature_maps.separation import separate
-from leakgauge.attacks.feature_maps.solving import solve_cotangents, solve_inputs
+from leakgauge.attacks.feature_maps.solving import Equations, solve_cotangents, solve_inputs
 from leakgauge.attacks.feature_maps.taps import Taps
 from leakgauge.attacks.matching.engine.layers import Convolution
 from leakgauge.randomness import seeded
@@ -136,7 +136,8 @@ def test_gradient_and_cotangents_give_the_inputs_and_gradient_and_inputs_the_cot
     layer = convolution(stride)
     maps = rectified(count, 12, 6)
     gradient, cotangents, _, taps = spanned(layer, maps, outputs=120)
-    inputs, behind = solve_inputs(gradient, cotangents, taps), solve_cotangents(gradient, maps.flatten(2), taps)
+    inputs = solve_inputs(Equations(gradient, cotangents, taps))
+    behind = solve_cotangents(gradient, maps.flatten(2), taps)
     assert inputs is not None
     assert behind is not None
     torch.testing.assert_close(inputs.value, maps.flatten(2), rtol=1e-8, atol=1e-8)
@@ -147,15 +148,27 @@ def test_gradient_and_cotangents_give_the_inputs_and_gradient_and_inputs_the_cot
 def test_where_several_inputs_give_the_same_gradient_none_is_returned():
     maps = rectified(1, 4, 8)
     gradient, cotangents, _, taps = spanned(convolution(), maps, outputs=5)
-    assert solve_inputs(gradient, cotangents, taps) is None  # 45 equations for 64 positions
+    assert solve_inputs(Equations(gradient, cotangents, taps)) is None  # 45 equations for 64 positions
     assert solve_cotangents(gradient, maps.flatten(2), taps) is None
+
+
+def test_two_convolutions_that_see_the_same_say_more_than_each_alone():
+    maps = rectified(1, 4, 8)
+    both = []
+    for seed in (1, 2):
+        gradient, cotangents, _, taps = spanned(convolution(), maps, outputs=5, seed=seed)
+        both.append(Equations(gradient, cotangents, taps))
+        assert solve_inputs(both[-1]) is None
+    solved = solve_inputs(*both)
+    assert solved is not None
+    torch.testing.assert_close(solved.value, maps.flatten(2), rtol=1e-7, atol=1e-7)
 
 
 def test_a_residual_tells_of_wrong_cotangents():
     maps = rectified(1, 12, 4)
     gradient, cotangents, _, taps = spanned(convolution(), maps, outputs=60)
     cotangents[0, 3, 5] = 0.0
-    solved = solve_inputs(gradient, cotangents, taps)
+    solved = solve_inputs(Equations(gradient, cotangents, taps))
     assert solved is not None
     assert solved.residual > 1e-4
 

@@ -15,10 +15,11 @@ from leakgauge.attacks.analytic.linear_layer import not_applicable
 from leakgauge.attacks.base import Answered, LabelAttack, Snapshot, SteppedAttack, Stepper, finite_update
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.certificates import certify
-from leakgauge.attacks.feature_maps.inversion import MapLoss
+from leakgauge.attacks.feature_maps.inversion import KnownCotangents, MapLoss
 from leakgauge.attacks.feature_maps.peeling import Peeled, find_seed, peel
 from leakgauge.attacks.feature_maps.scaling import Scales, find_scales
 from leakgauge.attacks.labels.best import BestLabels
+from leakgauge.attacks.matching.engine.layers import Convolution
 from leakgauge.attacks.matching.optimisers import LBFGS
 from leakgauge.attacks.matching.parametrisations import Pixels
 from leakgauge.attacks.matching.search import read_state, same_layout, write_state
@@ -99,7 +100,8 @@ class FeatureMaps(SteppedAttack, OwnBudget):
         own = {**observation.state.params, **observation.state.buffers}
         factors = scales.factors
         maps = {slot: one * factors.view(-1, *[1] * (one.ndim - 1)) for slot, one in peeled.maps.items()}
-        return MapProblem(observation, MapLoss.of(whole.network, own, maps, probe), whole, peeled, scales)
+        ahead = _known_cotangents(whole, update, peeled, factors)
+        return MapProblem(observation, MapLoss.of(whole.network, own, maps, ahead, probe), whole, peeled, scales)
 
     def _labels(self, observation: UpdateObservation, generator: Generator) -> Tensor:
         if observation.labels is not None:
@@ -249,6 +251,21 @@ class MapSearch(Stepper):
         self.elapsed = Seconds(*snapshot["elapsed"].tolist())
         self.nudges = int(snapshot["nudges"])
         self.outcome = self._outcome() if self.trace else None
+
+
+def _known_cotangents(
+    whole: RunNetwork, update: ParamTree, peeled: Peeled, factors: Tensor
+) -> tuple[KnownCotangents, ...]:
+    """The convolutions before all maps that are known, of whose outputs the cotangents are."""
+    first = min(peeled.maps)
+    found = []
+    for step in whole.network.steps:
+        if isinstance(step.layer, Convolution) and step.layer.weight in update and step.inputs[0] < first:
+            cotangents = peeled.cotangents.get(step.output)
+            if cotangents is not None and step.layer.weight not in whole.network.shared:
+                scaled = cotangents / factors.view(-1, *[1] * (cotangents.ndim - 1))
+                found.append(KnownCotangents(step.inputs[0], step.layer, scaled, update[step.layer.weight]))
+    return tuple(found)
 
 
 def _double(tensors: ParamTree) -> ParamTree:

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from leakgauge.attacks.analytic.affine_parts import RunNetwork
 from leakgauge.attacks.feature_maps.overlaps import LARGEST, maps_in_span
 from leakgauge.attacks.feature_maps.separation import separate
-from leakgauge.attacks.feature_maps.solving import Solved, solve_cotangents, solve_inputs
+from leakgauge.attacks.feature_maps.solving import Equations, Solved, solve_cotangents, solve_inputs
 from leakgauge.attacks.feature_maps.taps import Taps
 from leakgauge.attacks.matching.engine.layers import (
     Added,
@@ -122,12 +122,13 @@ def find_seed(
 
 def peel(whole: RunNetwork, update: ParamTree, seed: Seed) -> Peeled:
     """All maps before the seed that follow from it, until a layer has several solutions or errors cannot be mended."""
-    slot, cotangents = lift(whole, whole.network.steps[seed.step].output, seed.cotangents)
+    slot, lifted = lift(whole, whole.network.steps[seed.step].output, seed.cotangents)
     peeling = Peeling(whole, update, seed)
-    peeling.known[slot] = cotangents
+    peeling.known[slot] = lifted
     while peeling.index:
         peeling.step()
-    return Peeled(seed, peeling.maps, {at: one for at, one in peeling.known.items() if one is not None}, slot)
+    cotangents = {at: one for at, one in peeling.known.items() if one is not None and at not in peeling.broken}
+    return Peeled(seed, peeling.maps, cotangents, slot)
 
 
 class Peeling:
@@ -162,7 +163,7 @@ class Peeling:
         if isinstance(step.layer, Rectifier):
             passed = self._switch(step, step.layer, gy)
         else:
-            if isinstance(step.layer, Convolution) and step.inputs[0] not in self.maps and not self._see(step, gy):
+            if isinstance(step.layer, Convolution) and step.inputs[0] not in self.maps and not self._see(step):
                 return
             passed = self._back(gy) if self.whole.is_affine(self.index) else None
         if passed is None:
@@ -191,30 +192,43 @@ class Peeling:
         self.flips = {step.inputs[0]: torch.where(doubtful, change, 0.0)}
         return (torch.where(is_open, gy, layer.slope * gy),)
 
-    def _see(self, step: NetworkStep, gy: Tensor) -> bool:
+    def _see(self, step: NetworkStep) -> bool:
         """Solve for what a convolution saw; False where the walk went back to mend a switch first."""
-        assert isinstance(step.layer, Convolution)
-        if not _is_plain(step.layer, self.whole, self.update) or step.layer.groups != 1:
+        own = self._equations(step)
+        if own is None:
             return True
-        taps = _taps(self.whole, step, step.layer, self.update)
-        gradient = self.update[step.layer.weight].flatten(2)
-        solved = solve_inputs(gradient, gy.flatten(2), taps)
+        others = [
+            one
+            for reader in self.whole.network.steps
+            if reader.inputs == step.inputs and reader is not step and (one := self._equations(reader)) is not None
+        ]
+        solved = solve_inputs(own, *others)
         if solved is None:
             return True
-        if solved.residual > self.dirty and self._mend(step, gy, gradient, solved, taps):
+        if solved.residual > self.dirty and self._mend(step, own, others, solved):
             return False
         if solved.residual < _CLEAN:
             self._keep(step.inputs[0], solved.value.view(self.whole.values[step.inputs[0]].shape))
         return True
 
-    def _mend(self, step: NetworkStep, gy: Tensor, gradient: Tensor, solved: Solved, taps: Taps) -> bool:
+    def _equations(self, step: NetworkStep) -> Equations | None:
+        """What a convolution's gradient says of its inputs, where the cotangents of its outputs are known."""
+        gy = self.known.get(step.output)
+        if not isinstance(step.layer, Convolution) or gy is None or step.output in self.broken:
+            return None
+        if not _is_plain(step.layer, self.whole, self.update) or step.layer.groups != 1:
+            return None
+        taps = _taps(self.whole, step, step.layer, self.update)
+        return Equations(self.update[step.layer.weight].flatten(2), gy.flatten(2), taps)
+
+    def _mend(self, step: NetworkStep, own: Equations, others: list[Equations], solved: Solved) -> bool:
         """Turn the switch in doubt without which most of the gradient is left unexplained, and go back to its ReLU."""
         doubt = self.flips.get(step.output)
         if doubt is None or self.kept is None or self.mended >= _MENDED or not bool(doubt.any()):
             return False
-        patches = taps.cut(solved.value).flatten(2)
-        cotangents, change = gy.flatten(2), doubt.flatten(2)
-        left = gradient.flatten(1) - torch.einsum("nop,npk->ok", cotangents, patches)
+        patches = own.taps.cut(solved.value).flatten(2)
+        cotangents, change = own.cotangents, doubt.flatten(2)
+        left = own.gradient.flatten(1) - torch.einsum("nop,npk->ok", cotangents, patches)
         # |left|^2 - |left - change x patch|^2 for each switch, as if the maps stayed: it tells which to try.
         lengths = patches.square().sum(dim=2)[:, None]
         gain = 2 * change * torch.einsum("ok,npk->nop", left, patches) - change.square() * lengths
@@ -222,7 +236,7 @@ class Peeling:
         for place in gain.flatten().topk(min(_TRIED, gain.numel())).indices.tolist():
             turned = cotangents.flatten().clone()
             turned[place] += change.flatten()[place]
-            trial = solve_inputs(gradient, turned.view_as(cotangents), taps)
+            trial = solve_inputs(own._replace(cotangents=turned.view_as(cotangents)), *others)
             residuals[place] = torch.inf if trial is None else trial.residual
         best = min(residuals, key=residuals.__getitem__)
         if residuals[best] > _BETTER * solved.residual:

@@ -27,27 +27,46 @@ class Solved(NamedTuple):
     residual: float
 
 
-def solve_inputs(gradient: Tensor, cotangents: Tensor, taps: Taps) -> Solved | None:
-    """The maps, images x channels x input positions, that a convolution saw; None where several fit.
+class Equations(NamedTuple):
+    """What the gradient of one convolution says of its inputs.
 
-    ``gradient`` is outputs x channels x places of the kernel, ``cotangents`` images x outputs x output positions. A
-    channel of the input has a column of the gradient to itself, so that one matrix serves all of them.
+    ``gradient`` is outputs x channels x places of the kernel, ``cotangents`` images x outputs x output positions.
     """
-    outputs, channels, kernel = gradient.shape
-    images = len(cotangents)
-    unknowns = images * taps.inputs
-    if unknowns > min(LARGEST, outputs * kernel):
+
+    gradient: Tensor
+    cotangents: Tensor
+    taps: Taps
+
+    def matrix(self) -> Tensor:
+        """From the positions of all images, of any one channel, to the gradient of that channel's weights."""
+        outputs, _, kernel = self.gradient.shape
+        images = len(self.cotangents)
+        matrix = self.gradient.new_zeros(images, outputs, kernel, self.taps.inputs)
+        for place, positions in enumerate(self.taps.positions.unbind(dim=1)):
+            inside = positions >= 0
+            matrix[:, :, place, positions[inside]] = self.cotangents[:, :, inside]
+        return matrix.permute(1, 2, 0, 3).reshape(outputs * kernel, images * self.taps.inputs)
+
+    def wanted(self) -> Tensor:
+        return self.gradient.permute(0, 2, 1).flatten(0, 1)
+
+
+def solve_inputs(*equations: Equations) -> Solved | None:
+    """The maps, images x channels x input positions, that convolutions saw; None where several fit.
+
+    A channel of the input has a column of the gradient to itself, so that one matrix serves all of them. Convolutions
+    that see the same maps count as one, each brought to unit length.
+    """
+    images, inputs = len(equations[0].cotangents), equations[0].taps.inputs
+    if images * inputs > min(LARGEST, sum(len(one.wanted()) for one in equations)):
         return None
-    matrix = gradient.new_zeros(images, outputs, kernel, taps.inputs)
-    for place, positions in enumerate(taps.positions.unbind(dim=1)):
-        inside = positions >= 0
-        matrix[:, :, place, positions[inside]] = cotangents[:, :, inside]
-    matrix = matrix.permute(1, 2, 0, 3).reshape(outputs * kernel, unknowns)
-    wanted = gradient.permute(0, 2, 1).reshape(outputs * kernel, channels)
+    lengths = [one.gradient.norm().clamp_min(torch.finfo(one.gradient.dtype).tiny) for one in equations]
+    matrix = torch.cat([one.matrix() / length for one, length in zip(equations, lengths, strict=True)])
+    wanted = torch.cat([one.wanted() / length for one, length in zip(equations, lengths, strict=True)])
     found = _least_squares(matrix, wanted)
     if found is None:
         return None
-    return Solved(found.value.view(images, taps.inputs, channels).mT.contiguous(), found.residual)
+    return Solved(found.value.view(images, inputs, -1).mT.contiguous(), found.residual)
 
 
 def solve_cotangents(gradient: Tensor, maps: Tensor, taps: Taps) -> Solved | None:
