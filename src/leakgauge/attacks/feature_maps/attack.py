@@ -16,7 +16,8 @@ from leakgauge.attacks.base import Answered, LabelAttack, Snapshot, SteppedAttac
 from leakgauge.attacks.budget import Budget, OwnBudget
 from leakgauge.attacks.certificates import certify
 from leakgauge.attacks.feature_maps.inversion import KnownCotangents, MapLoss
-from leakgauge.attacks.feature_maps.peeling import Peeled, find_seed, peel
+from leakgauge.attacks.feature_maps.overlaps import largest_within
+from leakgauge.attacks.feature_maps.peeling import Peeled, candidates, find_seed, peel
 from leakgauge.attacks.feature_maps.scaling import Scales, find_scales
 from leakgauge.attacks.labels.best import BestLabels
 from leakgauge.attacks.matching.engine.layers import Convolution
@@ -79,15 +80,31 @@ class FeatureMaps(SteppedAttack, OwnBudget):
         if not isinstance(observation.space, ImageSpace):
             raise UnsupportedModel(f"Feature maps are of images, not of {observation.space.kinds}.")
         seen = as_gradient(observation)
-        whole = RunNetwork.of(seen, count)
+        try:
+            return self._problem(observation, seen, count, generator)
+        except torch.linalg.LinAlgError as error:  # of an update that is no gradient of anything
+            raise UnsupportedModel(f"The update's linear systems cannot be solved: {error}; use `best`.") from error
+
+    def _problem(
+        self, observation: UpdateObservation, seen: UpdateObservation, count: int, generator: Generator
+    ) -> MapProblem:
         distorted = spoilt(seen)
         update = _double({name: one for name, one in seen.update.params.items() if name not in distorted})
+        images = "one image" if count == 1 else f"{count} images"
+        largest = largest_within(self.budget.seconds)
+        # Asked of one image first: a batch of large ones is run on a probe only where that may help.
+        if not any(one.fits(count, largest) for one in candidates(RunNetwork.of(seen), update)):
+            raise UnsupportedModel(
+                f"No convolution has overlapping patches and as many outputs as {images} have positions there, and is "
+                "small enough for this budget; use span matching or `best`."
+            )
+        whole = RunNetwork.of(seen, count)
         precision = 8 * torch.finfo(observation.state.dtype).eps
-        seed = find_seed(whole, update, count, precision=precision, generator=generator)
+        seed = find_seed(whole, update, count, precision=precision, largest=largest, generator=generator)
         if seed is None:
             raise UnsupportedModel(
-                f"No convolution's gradient gives the maps of {count} images away: none has enough outputs, or the "
-                "update is not exact; use span matching or `best`."
+                f"No convolution's gradient gives the maps of {images} away, as that of an exact update would; use "
+                "span matching or `best`."
             )
         peeled = peel(whole, update, seed)
         tensors = _double({**seen.state.params, **seen.state.buffers})

@@ -20,10 +20,22 @@ from leakgauge.attacks.feature_maps.taps import Taps
 LARGEST = 8_192
 """Unknowns of the largest problem that is set up; its matrix takes half a gigabyte."""
 
+_CUBE, _SHARE = 6e10, 0.25
+"""The cube of the unknowns that a second of a core factorises, and the share of a budget that this may take."""
+
 _DENSE = 1_024
 """Up to so many unknowns all eigenvalues are taken, beyond it the smallest by inverse iteration."""
 
 _ROUNDS, _SHIFT, _SPARE = 4, 1e-9, 4
+
+
+def largest_within(seconds: float | None) -> int:
+    """Unknowns of the largest problem that a budget allows.
+
+    >>> largest_within(None), largest_within(60.0), largest_within(5.0)
+    (8192, 8192, 4217)
+    """
+    return LARGEST if seconds is None else min(LARGEST, int((_SHARE * _CUBE * seconds) ** (1 / 3)))
 
 
 class OverlapMaps(NamedTuple):

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
@@ -83,40 +85,58 @@ class Peeled:
     """The slot behind the seed whose cotangents follow from the seed's."""
 
 
+class Candidate(NamedTuple):
+    """A convolution whose patches overlap: its step, its gradient as outputs x channels x places, and its taps."""
+
+    step: int
+    gradient: Tensor
+    taps: Taps
+
+    def fits(self, count: int, largest: int) -> bool:
+        """Whether its gradient can hold the maps of so many images, in a problem of at most so many unknowns."""
+        outputs, channels, kernel = self.gradient.shape
+        rank = count * len(self.taps.positions)
+        return rank <= outputs and rank < channels * kernel and rank * len(self.taps.positions) <= largest
+
+
+def candidates(whole: RunNetwork, update: ParamTree) -> Iterator[Candidate]:
+    """The last first."""
+    for index in reversed(range(len(whole.network.steps))):
+        step = whole.network.steps[index]
+        if isinstance(step.layer, Convolution) and _is_plain(step.layer, whole, update) and step.layer.groups == 1:
+            taps = _taps(whole, step, step.layer, update)
+            if taps.overlap:
+                yield Candidate(index, update[step.layer.weight].flatten(2), taps)
+
+
 def find_seed(
-    whole: RunNetwork, update: ParamTree, count: int, *, precision: float, generator: Generator
+    whole: RunNetwork,
+    update: ParamTree,
+    count: int,
+    *,
+    precision: float,
+    largest: int = LARGEST,
+    generator: Generator,
 ) -> Seed | None:
     """The last convolution whose gradient gives the maps of all images away."""
-    tried = 0
-    for index, layer, taps in _candidates(whole, update):
-        gradient = update[layer.weight].flatten(2)
-        outputs, channels, kernel = gradient.shape
+    fitting = (one for one in candidates(whole, update) if one.fits(count, largest))
+    for index, gradient, taps in islice(fitting, _SEEDS):
+        _, channels, kernel = gradient.shape
         rank = count * len(taps.positions)
-        if rank > outputs or rank >= channels * kernel or rank * len(taps.positions) > LARGEST:
-            continue
-        if tried == _SEEDS:
-            break
-        tried += 1
         sizes, directions = leading_directions(gradient.flatten(1), rank)
         if not bool(sizes[rank - 1] > _INDEPENDENT * sizes[0]):
             continue
         found = maps_in_span(directions.view(rank, channels, kernel), taps, count)
         if found.gap < _GAP:
             continue
-        maps = separate(
-            found.maps, precision=max(precision, float(found.contradiction[-2]) ** 0.5), generator=generator
-        )
+        error = max(precision, float(found.contradiction[-2]) ** 0.5)
+        maps = separate(found.maps, precision=error, generator=generator)
         solved = None if maps is None else solve_cotangents(gradient, maps, taps)
         if maps is None or solved is None:
             continue
         source, target = whole.network.steps[index].inputs[0], whole.network.steps[index].output
-        return Seed(
-            index,
-            maps.view(whole.values[source].shape),
-            solved.value.view(whole.values[target].shape),
-            found.gap,
-            solved.residual,
-        )
+        shapes = whole.values[source].shape, whole.values[target].shape
+        return Seed(index, maps.view(shapes[0]), solved.value.view(shapes[1]), found.gap, solved.residual)
     return None
 
 
@@ -277,16 +297,6 @@ def lift(whole: RunNetwork, slot: int, cotangents: Tensor) -> tuple[int, Tensor]
         elif not isinstance(step.layer, Added):
             return slot, cotangents
         slot = step.output
-
-
-def _candidates(whole: RunNetwork, update: ParamTree) -> Iterator[tuple[int, Convolution, Taps]]:
-    """Convolutions whose patches overlap, the last first."""
-    for index in reversed(range(len(whole.network.steps))):
-        layer = whole.network.steps[index].layer
-        if isinstance(layer, Convolution) and _is_plain(layer, whole, update) and layer.groups == 1:
-            taps = _taps(whole, whole.network.steps[index], layer, update)
-            if taps.overlap:
-                yield index, layer, taps
 
 
 def _is_plain(layer: Convolution, whole: RunNetwork, update: ParamTree) -> bool:

@@ -63,7 +63,7 @@ def _label_free(
     """Ways to tell factors without labels: the input of the classifier, and layers that follow from others."""
     head = whole.network.steps[-1]
     count = len(peeled.seed.maps)
-    seen = _head_input(head.layer, update) if count == 1 else None
+    seen = _head_input(head.layer, update) if count == 1 and whole.network.outputs == (head.output,) else None
     if seen is not None and run is not None:
         yield lambda factors: _relative(run.values(factors)[head.inputs[0]].reshape(count, -1), seen[None])[None]
     for slot in sorted(peeled.maps, reverse=True):

@@ -16,7 +16,7 @@ from leakgauge.attacks.feature_maps.taps import Taps
 _WORST = 1e6
 """The condition beyond which a system counts as one that has several solutions."""
 
-LARGEST = 6_144
+LARGEST = 3_072
 """Unknowns of one channel up to which they are solved for."""
 
 
