@@ -52,10 +52,10 @@ _CLEAN = 1e-4
 _DIRTY = 8.0
 """By how many times more than the seed a solution leaves unexplained where a switch before it is wrong."""
 
-_DOUBT = 0.1, 10.0
+_DOUBT = -0.5, 10.0
 """Between which multiples of the floor of its errors it is in doubt whether a value is zero."""
 
-_MENDED, _TRIED, _BETTER = 64, 12, 0.5
+_MENDED, _TRIED, _BETTER = 64, 24, 0.95
 """Switches that are turned at the most, those that are tried for one, and the share of a residual that one must leave
 at the most."""
 
@@ -249,9 +249,9 @@ class Peeling:
         patches = own.taps.cut(solved.value).flatten(2)
         cotangents, change = own.cotangents, doubt.flatten(2)
         left = own.gradient.flatten(1) - torch.einsum("nop,npk->ok", cotangents, patches)
-        # |left|^2 - |left - change x patch|^2 for each switch, as if the maps stayed: it tells which to try.
-        lengths = patches.square().sum(dim=2)[:, None]
-        gain = 2 * change * torch.einsum("ok,npk->nop", left, patches) - change.square() * lengths
+        # How well one switch turned explains what is left, whatever the maps take of it: it tells which to try.
+        lengths = (change.abs() * patches.norm(dim=2)[:, None]).clamp_min(torch.finfo(left.dtype).tiny)
+        gain = change * torch.einsum("ok,npk->nop", left, patches) / lengths
         residuals = {}
         for place in gain.flatten().topk(min(_TRIED, gain.numel())).indices.tolist():
             turned = cotangents.flatten().clone()
