@@ -581,6 +581,7 @@ def _span(results: Results) -> Answer:
     lines = [
         [
             row["cell"],
+            "–" if row["accuracy"] is None else f"{100 * row['accuracy']:.0f} %",
             f"{row['cpu_seconds']:g}",
             str(row["images"]),
             number(row["median"]),
@@ -589,10 +590,19 @@ def _span(results: Results) -> Answer:
         ]
         for row in rows
     ]
-    columns = ["untrained network", "CPU seconds", "images", "median PSNR", "above 30 dB", "null"]
+    columns = [
+        "network, untrained without an accuracy",
+        "accuracy",
+        "CPU seconds",
+        "images",
+        "median PSNR",
+        "above 30 dB",
+        "null",
+    ]
     said = (
         f"{len(rows)} networks, batches and defences, `best` with nothing but a budget: in {exact} of them the median "
-        "is above 45 dB, which is the image itself. Few images each where few are given; see [span.md](span.md)."
+        "is above 45 dB, which is the image itself. Few images each where few are given; see "
+        "[feature-maps.md](feature-maps.md) and [span.md](span.md)."
         f"\n\n{table(columns, lines)}"
     )
     return Answer("What does the span of a gradient give away?", said, ("span.json",))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from leakgauge.config import build_client, build_dataset
 from leakgauge.data import Dataset
@@ -36,6 +36,7 @@ from leakgauge.protocol import THREAT_MODELS, Federation, UpdateObservation, lea
 from leakgauge.protocol.local_update import LocalUpdate
 from leakgauge.randomness import seeded
 from leakgauge.training.models import named_model
+from leakgauge.training.train import accuracy
 from leakgauge.types import Batch, Reconstruction
 from leakgauge.version import VERSION
 
@@ -58,6 +59,8 @@ class Cell:
     defence: Defence = NoDefence()
     epochs: int = 0
     """Of training before the round."""
+    weights: str | None = None
+    """The file in the folder of trained networks, where the training was another's."""
     curve: tuple[str, float] | None = None
     """What the cell is a point of, and where on it."""
 
@@ -87,6 +90,9 @@ CELLS: dict[str, Cell] = {
         f"ResNet-20, width {width}": Cell(f"resnet:depth=20,base_width={width}", 30, curve=("width", width))
         for width in (16, 32, 48)
     },
+    "ResNet-20 of width 16, published weights": Cell(
+        "resnet:depth=20,base_width=16", 100, weights="resnet20-16-cifar10.safetensors"
+    ),
     **{
         f"ResNet-18 of width 32, {epochs} epochs": Cell(TRAINED, 100, epochs=epochs, curve=("training", epochs))
         for epochs in (0, 1, 3, 6, 12)
@@ -94,9 +100,14 @@ CELLS: dict[str, Cell] = {
 }
 
 
+def victim_module(cell: Cell, dataset: Dataset, states: Path | None) -> nn.Module:
+    file = cell.weights or (f"epoch{cell.epochs}.safetensors" if cell.epochs else None)
+    state = str(states / file) if states is not None and file is not None else None
+    return named_model(cell.model, dataset, seed=SEED, state=state)
+
+
 def observe(cell: Cell, dataset: Dataset, victim: Batch, states: Path | None) -> UpdateObservation:
-    state_file = str(states / f"epoch{cell.epochs}.safetensors") if states is not None and cell.epochs else None
-    module = named_model(cell.model, dataset, seed=SEED, state=state_file)
+    module = victim_module(cell, dataset, states)
     learner, state = learner_and_state(module.eval())
     federation = Federation(learner, state, build_client(cell.client))
     defence = cell.defence
@@ -139,12 +150,14 @@ def psnr_of(found: Reconstruction, truth: Batch) -> list[float]:
     return [round(float(one), 2) for one in scores.flatten()]
 
 
-def accuracy_after(epochs: int, states: Path | None) -> float | None:
+def accuracy_of(cell: Cell, dataset: Dataset, states: Path | None) -> float | None:
     """Of the victim's network on the test images; None of one that was not trained."""
-    if not epochs or states is None:
+    if states is None or not (cell.epochs or cell.weights):
         return None
+    if cell.weights:
+        return accuracy(victim_module(cell, dataset, states).eval(), dataset.test[:])
     kept = json.loads((states / "training.json").read_text(encoding="utf-8"))["rows"]
-    return next(row["accuracy"] for row in kept if row["epoch"] == epochs)
+    return next(row["accuracy"] for row in kept if row["epoch"] == cell.epochs)
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -196,7 +209,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data-root", type=Path)
-    parser.add_argument("--states", type=Path, help="what trained_resnet.py wrote; else such cells are left out")
+    parser.add_argument(
+        "--states", type=Path, help="what trained_resnet.py and resnet20_weights.py wrote; else such cells are left out"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -204,13 +219,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.out is not None and options.out.is_file():
         rows = json.loads(options.out.read_text(encoding="utf-8"))["victims"]
     code = answering_code()
-    cells = [name for name in options.cells if options.states is not None or not CELLS[name].epochs]
+    untrained = [name for name, cell in CELLS.items() if not (cell.epochs or cell.weights)]
+    cells = [name for name in options.cells if options.states is not None or name in untrained]
+    accuracies = {name: accuracy_of(CELLS[name], dataset, options.states) for name in cells}
     for number in range(options.victims):  # one victim of every cell before the second of any
         for name in cells:
             if any((row["cell"], row["victim"]) == (name, number) for row in rows):
                 continue
             row = {**measure(name, dataset, options.first, number, options.states), "code": code}
-            row["accuracy"] = accuracy_after(CELLS[name].epochs, options.states)
+            row["accuracy"] = accuracies[name]
             rows.append(row)
             print(f"{name:32} {row['psnr']} dB, null {row['null']}, {row['cpu_seconds']} s", flush=True)
             if options.out is not None:
