@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -37,8 +38,15 @@ from leakgauge.types import Outcome, ParamTree, Reconstruction
 EXPLAINED = 1e-2
 """What the factor of an image may leave unexplained of the cotangents behind the maps."""
 
+AMPLE = 1.2
+"""How many values of one layer that are not zero must be known for each value of an image; with fewer, other images
+have the same maps."""
+
 EXACT = 1e-13
 """The squared relative distance from the maps at which an image counts as found."""
+
+PROMISING = 1e-3
+"""The mean distance up to which a search is on its way."""
 
 STUCK, NUDGE, NUDGES = 1e-9, 0.02, 20
 """The distance above which an image that moves no more is held by a kink, the size of the noise that moves it on, and
@@ -107,6 +115,11 @@ class FeatureMaps(SteppedAttack, OwnBudget):
                 "span matching or `best`."
             )
         peeled = peel(whole, update, seed)
+        known_values = max(int((one != 0).flatten(1).sum(dim=1).min()) for one in peeled.maps.values())
+        if known_values < AMPLE * math.prod(observation.space.shape):
+            raise UnsupportedModel(
+                "The maps that the update gives away say too little of its images; use span matching or `best`."
+            )
         tensors = _double({**seen.state.params, **seen.state.buffers})
         scales = find_scales(whole, tensors, update, peeled, seen.learner.loss, self._labels(seen, generator))
         if scales is None or bool((scales.residuals > EXPLAINED).any()):
@@ -157,7 +170,6 @@ class MapSearch(Stepper):
     """Rows are the images of all victims, each with its own quasi-Newton steps; mutable, as a running attack is."""
 
     name = "feature maps"
-    promising = True  # the maps explained the update before the search began
     outcome: Outcome | None = None
 
     def __init__(
@@ -184,6 +196,11 @@ class MapSearch(Stepper):
     @property
     def spent(self) -> float:
         return self.budget.spent(len(self.trace), self.elapsed)
+
+    @property
+    def promising(self) -> bool:
+        """Whether the images are near enough to their maps to go on."""
+        return bool(self.lowest.mean() < PROMISING)
 
     def step(self) -> Tick:
         """Evaluate all images and move on."""
