@@ -1,4 +1,4 @@
-"""What the span of a gradient gives away: `best` with nothing but a budget, network by network and batch by batch.
+"""What the span of a gradient gives away, by feature maps or by search: `best` with a budget, network by network.
 
     python benchmarks/span.py --data-root DIR                                  # a table of all cells
     python benchmarks/span.py --data-root DIR --out FILE --victims 20          # the rows, kept
@@ -190,7 +190,7 @@ def result(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str,
     order = list(CELLS)
     victims = sorted(rows, key=lambda row: (order.index(row["cell"]), row["victim"]))
     return {
-        "title": "Span matching within `best`: PSNR in dB",
+        "title": "Feature maps and spans within `best`: PSNR in dB",
         "command": f"python benchmarks/span.py --victims {options.victims} --first {options.first} --data-root DIR",
         "version": VERSION,
         "python": platform.python_version(),

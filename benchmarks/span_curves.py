@@ -1,4 +1,4 @@
-"""Draw how far span matching goes, from what `benchmarks/span.py` measured: dB against batch, width, noise, training.
+"""Draw how far feature maps and spans go, as `benchmarks/span.py` measured: dB against batch, width, noise, training.
 
     python benchmarks/span_curves.py      # reads benchmarks/results/span.json, writes docs/span-curves.svg
 

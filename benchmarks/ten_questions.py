@@ -150,6 +150,15 @@ def _place(row: Result) -> float:
     return float(row["curve"][1])
 
 
+def _others_weights(result: Result) -> str:
+    """What a network gave whose weights others have trained."""
+    row = next((row for row in result["rows"] if "published weights" in row["cell"]), None)
+    if row is None:
+        return ""
+    told = _span_cell(result, row["cell"]).told("dB")
+    return f", and a {row['cell'].partition(',')[0]} with published weights, {100 * row['accuracy']:.0f} %, gave {told}"
+
+
 def trained(results: Results) -> Told:
     file = file_of(results, "span")
     rows = _on_curve(results[file], "training")
@@ -161,7 +170,7 @@ def trained(results: Results) -> Told:
     open_ = " More images would settle it." if last.verdict() == OPEN else ""
     means = (
         f"Before its training the same network gave {first.told('dB')} in the same {rows[0]['cpu_seconds']} CPU "
-        f"seconds.{open_}"
+        f"seconds{_others_weights(results[file])}.{open_}"
     )
     drawn = [(row["cell"], _span_cell(results[file], row["cell"])) for row in rows]
     return Told(found, means, file, _bars(drawn, "PSNR in dB"))

@@ -113,13 +113,18 @@ def test_a_switch_that_is_wrong_is_found_by_what_it_leaves_unexplained_and_turne
     assert len(walk.maps) >= len(peel(whole, update, seed).maps)
 
 
-@pytest.mark.parametrize("knows", ["informed", "honest_but_curious"])
-def test_one_photograph_comes_back_exactly_and_is_no_other(module, attacked, knows):
+def test_one_photograph_comes_back_exactly_and_is_no_other(module, attacked):
     truth = photographs(3)
-    found = FeatureMaps(budget=Budget(steps=1_500))(attacked(module, truth, threat_model=knows), generator=seeded(0))
+    found = FeatureMaps(budget=Budget(steps=1_500))(attacked(module, truth), generator=seeded(0))
     assert max(errors(found, truth)) < EXACT
     assert min(errors(found, photographs(9))) > 1e-2  # the null
     assert torch.equal(found.labels, truth.labels)
+
+
+def test_labels_that_are_hidden_are_restored(trained, attacked):
+    truth = photographs(3)
+    seen = attacked(trained, truth, threat_model="honest_but_curious")
+    assert torch.equal(FeatureMaps(budget=Budget(steps=2))(seen, generator=seeded(0)).labels, truth.labels)
 
 
 def test_a_batch_comes_back_with_the_label_of_each(trained, attacked):
@@ -133,12 +138,12 @@ def test_a_batch_comes_back_with_the_label_of_each(trained, attacked):
 def test_clipping_hides_nothing_of_one_image(trained, attacked):
     truth = photographs(3)
     seen = attacked(trained, truth, defence=Clipping(1e-3))
-    found = FeatureMaps(budget=Budget(steps=1_500))(seen, generator=seeded(0))
-    assert max(errors(found, truth)) < EXACT
+    found = FeatureMaps(budget=Budget(steps=400))(seen, generator=seeded(0))
+    assert max(errors(found, truth)) < 1e-4
 
 
 def test_best_answers_by_feature_maps_where_they_apply(trained, attacked):
-    found = best(steps=300)(attacked(trained, photographs(3)), generator=seeded(0))
+    found = best(steps=40)(attacked(trained, photographs(3)), generator=seeded(0))
     assert found.facts["answered by"] == "feature maps"
 
 
