@@ -11,6 +11,7 @@ from leakgauge.attacks.analytic.affine_parts import RunNetwork
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.feature_maps import FeatureMaps
 from leakgauge.attacks.feature_maps.peeling import Peeling, find_seed, lift, peel
+from leakgauge.clocks import Seconds
 from leakgauge.data import Photos
 from leakgauge.defences import Clipping, GaussianNoise
 from leakgauge.errors import InvalidFile
@@ -145,6 +146,12 @@ def test_clipping_hides_nothing_of_one_image(trained, attacked):
 def test_best_answers_by_feature_maps_where_they_apply(trained, attacked):
     found = best(steps=40)(attacked(trained, photographs(3)), generator=seeded(0))
     assert found.facts["answered by"] == "feature maps"
+
+
+def test_a_search_whose_time_was_over_before_it_began_still_has_a_result(trained, attacked):
+    search = best(seconds=0.05).search([attacked(trained, photographs(3))], generator=seeded(0))
+    search.first.elapsed = Seconds(cpu=1e3, wall=1e6)
+    assert search.run()[0].inputs is not None
 
 
 def test_noise_that_fills_the_span_is_refused(trained, attacked):

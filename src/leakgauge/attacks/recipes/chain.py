@@ -49,7 +49,9 @@ class ChainSearch(Stepper):
 
     def step(self) -> Tick:
         """One step of the first search or, where it has been given up, of gradient matching."""
-        if self.matching is None and self.first.spent >= CHECKPOINT and not self.first.promising:
+        # Not before its first step, without which it has no result, however late it is.
+        late = self.first.steps > 0 and self.first.spent >= CHECKPOINT
+        if self.matching is None and late and not self.first.promising:
             self.matching = self.begin_matching()
         if self.matching is None:
             return self.first.step()
