@@ -1,9 +1,9 @@
 """From the maps of one late convolution to those of earlier ones, layer by layer and in closed form.
 
 A layer's gradient and inputs give the cotangents of its outputs; these, carried back through layers whose inputs are
-known, are those of the layer before; and its gradient and these cotangents give its inputs [compare Zhu & Blaschko 2021,
-R-GAP, and Eltaras et al. 2024, R-CONV, which begin at a fully connected layer]. A ReLU passes on where its output,
-which the layer behind it saw, is not zero. All of it holds up to one factor for each image: maps
+known, are those of the layer before; and its gradient and these cotangents give its inputs [compare Zhu & Blaschko,
+2021, R-GAP, and Eltaras et al., 2024, R-CONV, which begin at a fully connected layer]. A ReLU passes on where its
+output, which the layer behind it saw, is not zero. All of it holds up to one factor for each image: maps
 times c go with cotangents over c.
 """
 
