@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 import architectures
 from leakgauge.attacks.budget import Budget, with_budget
@@ -40,13 +39,18 @@ from leakgauge.fingerprint import answering_code
 from leakgauge.models import Compact
 from leakgauge.models import build as build_model
 from leakgauge.randomness import seeded
-from leakgauge.training.models import victim_model
+from leakgauge.schedules import CosineDecay, WarmUp
+from leakgauge.training import Training, Victim
+from leakgauge.training.models import named_model
+from leakgauge.training.train import accuracy, train
 from leakgauge.version import VERSION
 from quality import observe
 from quality_cases import victim_and_next
 from span import psnr_of
 
 SEED = 0
+TESTED = 2000
+"""Test images that the accuracy of a trained victim is taken on."""
 MARGIN = 1.0
 """Decibels by which another attack must be ahead of `best` to have beaten it."""
 
@@ -54,30 +58,35 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A victim, how many images its update is of, and who could bring back most of them."""
+class Net:
+    """A network, who could bring back most of its images, and a training after which it has learnt its task."""
 
     model: str
     rivals: tuple[str, ...]
+    training: Training
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A victim: a network, trained or not, and how many images its update is of."""
+
+    net: Net
+    trained: bool = False
     batch_size: int = 1
-    train_steps: int = 0
-    """Of training before the round."""
 
 
 SMOOTH, KINKED = ("idlg", "quasi_newton"), ("inverting_gradients", "grad_attack")
+NETS: dict[str, Net] = {
+    "LeNet": Net("lenet", SMOOTH, Training(3_000, 64, 0.05)),
+    "ConvNet of width 16": Net("convnet:width=16", KINKED, Training(600, 64, 0.05)),
+    "ResNet-20 of width 16": Net("resnet:depth=20,base_width=16", KINKED, Training(800, 64, 0.05)),
+    "ViT": Net("vit, MultiheadAttention", ("idlg", "inverting_gradients"), Training(1_000, 64, 0.02)),
+}
 CELLS: dict[str, Cell] = {
-    "LeNet": Cell("lenet", SMOOTH),
-    "ConvNet of width 16": Cell("convnet:width=16", KINKED),
-    "ResNet-20 of width 16": Cell("resnet:depth=20,base_width=16", KINKED),
-    "ViT": Cell("vit, MultiheadAttention", ("idlg", "inverting_gradients")),
-    "LeNet, trained": Cell("lenet", SMOOTH, train_steps=300),
-    "LeNet, batch 4": Cell("lenet", SMOOTH, 4),
-    "ConvNet of width 16, trained": Cell("convnet:width=16", KINKED, train_steps=100),
-    "ConvNet of width 16, batch 4": Cell("convnet:width=16", KINKED, 4),
-    "ResNet-20 of width 16, trained": Cell("resnet:depth=20,base_width=16", KINKED, train_steps=100),
-    "ResNet-20 of width 16, batch 4": Cell("resnet:depth=20,base_width=16", KINKED, 4),
-    "ViT, batch 4": Cell("vit, MultiheadAttention", ("idlg", "inverting_gradients"), 4),
-    "LeNet, batch 16": Cell("lenet", SMOOTH, 16),
+    f"{name}{', trained' * trained}{f', batch {size}' * (size > 1)}": Cell(net, trained, size)
+    for size in (1, 4, 16)
+    for trained in (False, True)
+    for name, net in NETS.items()
 }
 
 
@@ -99,14 +108,19 @@ def bouts(cells: Sequence[str], seconds: Sequence[float], victims: int, rivals: 
     for victim in range(victims):
         for budget in sorted(seconds):
             for cell in cells:
-                for attack in ("best", *CELLS[cell].rivals[:rivals]):
+                for attack in ("best", *CELLS[cell].net.rivals[:rivals]):
                     yield Bout(cell, budget, victim, attack)
 
 
-def module_of(cell: Cell, dataset: Dataset) -> nn.Module:
-    if cell.model in architectures.ARCHITECTURES:
-        return architectures.build(cell.model).eval()
-    return victim_model(cell.model, dataset, seed=SEED, steps=cell.train_steps).eval()
+def victim_of(net: Net, trained: bool, dataset: Dataset) -> Victim:
+    if net.model in architectures.ARCHITECTURES:
+        module = architectures.build(net.model)
+    else:
+        module = named_model(net.model, dataset, seed=SEED)
+    if not trained:
+        return Victim(module.eval(), None)
+    train(module, dataset.train, net.training, schedule=WarmUp(CosineDecay()), generator=seeded(SEED, "train"))
+    return Victim(module.eval(), accuracy(module, dataset.test[:TESTED]))
 
 
 @cache
@@ -117,10 +131,10 @@ def warm_up() -> None:
     Best(Budget(steps=1))(seen, generator=seeded(SEED))
 
 
-def fight(bout: Bout, module: nn.Module, dataset: Dataset, first: int) -> Row:
+def fight(bout: Bout, victim: Victim, dataset: Dataset, first: int) -> Row:
     """What came back, scored against the truth and against the next victim; the attack sees neither."""
     truth, stranger = victim_and_next(dataset.test, first, bout.victim, CELLS[bout.cell].batch_size)
-    seen = observe(module, truth.inputs, truth.labels)
+    seen = observe(victim.module, truth.inputs, truth.labels)
     warm_up()
     attack = with_budget(build(ATTACKS, bout.attack, kind="attack"), Budget(seconds=bout.seconds))
     started = time.process_time()
@@ -141,6 +155,7 @@ def fight(bout: Bout, module: nn.Module, dataset: Dataset, first: int) -> Row:
         "cpu_seconds": round(used, 1),
         "outcome": found.outcome.name,
         "facts": facts,
+        "accuracy": victim.accuracy,
         "code": answering_code(),
     }
 
@@ -176,6 +191,7 @@ def _standing(cell: str, fought: Sequence[Row]) -> Row | None:
     )
     return {
         "cell": cell,
+        "accuracy": fought[0].get("accuracy"),
         "cpu_seconds": fought[0]["seconds"],
         "victims": len(met),
         "best": round(statistics.fmean(ours), 2),
@@ -248,11 +264,10 @@ def run(options: argparse.Namespace) -> list[Row]:
     done = {(one["cell"], one["seconds"], one["victim"], one["attack"]) for one in fought}
     planned = list(bouts(options.cells, options.seconds, options.victims, options.rivals))
     missing = [bout for bout in planned if bout.key() not in done]
-    modules: dict[str, nn.Module] = {}
+    victim = cache(lambda net, trained: victim_of(net, trained, dataset))
     for number, bout in enumerate(missing, 1):
-        if bout.cell not in modules:
-            modules[bout.cell] = module_of(CELLS[bout.cell], dataset)
-        row = fight(bout, modules[bout.cell], dataset, options.first)
+        cell = CELLS[bout.cell]
+        row = fight(bout, victim(cell.net, cell.trained), dataset, options.first)
         fought.append(row)
         mean = f"{statistics.fmean(row['psnr']):.2f} dB" if row["psnr"] else "no result"
         words = f"{bout.cell}, {bout.seconds:g} s, victim {bout.victim}, {bout.attack}: {mean}"

@@ -25,7 +25,7 @@ def contest(result: Result) -> tuple[str, str]:
     columns = ["cell", "CPU seconds", "victims", "`best`", "null", "strongest other", "its PSNR", "its null", "lead"]
     keys = ("victims", "best", "null", "strongest_rival", "its_psnr", "its_null")
     lines = [
-        [row["cell"], f"{row['cpu_seconds']:g}", *(number(row[key]) for key in keys), f"{row['lead']:+.2f}"]
+        [_called(row), f"{row['cpu_seconds']:g}", *(number(row[key]) for key in keys), f"{row['lead']:+.2f}"]
         for row in rows
     ]
     drawn = []
@@ -36,6 +36,12 @@ def contest(result: Result) -> tuple[str, str]:
             plots.Bar(f"{cell}: {row['strongest_rival']}", row["its_psnr"], None, row["its_null"]),
         ]
     return f"{said}\n\n{table(columns, lines)}", plots.bars(drawn, "PSNR in dB")
+
+
+def _called(row: Result) -> str:
+    """The cell, and how well its network does what it was trained for."""
+    accuracy = row.get("accuracy")
+    return str(row["cell"]) + ("" if accuracy is None else f" ({100 * accuracy:.0f} %)")
 
 
 def peers(result: Result) -> tuple[str, str]:
