@@ -3,7 +3,7 @@
     python benchmarks/span.py --data-root DIR                                  # a table of all cells
     python benchmarks/span.py --data-root DIR --out FILE --victims 20          # the rows, kept
     python benchmarks/span.py --data-root DIR --out FILE --cells "ResNet-18"   # some of them
-    python benchmarks/span.py --data-root DIR --states FOLDER                  # trained by trained_resnet.py
+    python benchmarks/span.py --data-root DIR --states FOLDER                  # trained by trained_victim.py
 
 Networks in eval mode, untrained but for the cells that say how long, CIFAR-10 test images from --first on, CPU seconds,
 one thread. A victim is a batch of images: the PSNR of each, and the null, what came back scored against the next
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data-root", type=Path)
     parser.add_argument(
-        "--states", type=Path, help="what trained_resnet.py and resnet20_weights.py wrote; else such cells are left out"
+        "--states", type=Path, help="what trained_victim.py and resnet20_weights.py wrote; else such cells are left out"
     )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
