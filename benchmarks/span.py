@@ -94,6 +94,12 @@ CELLS: dict[str, Cell] = {
         "resnet:depth=20,base_width=16", 100, weights="resnet20-16-cifar10.safetensors"
     ),
     **{
+        f"ResNet-20 of width 16, published weights, batch {size}": Cell(
+            "resnet:depth=20,base_width=16", 300, size, weights="resnet20-16-cifar10.safetensors"
+        )
+        for size in (4, 32)
+    },
+    **{
         f"ResNet-18 of width 32, {epochs} epochs": Cell(TRAINED, 100, epochs=epochs, curve=("training", epochs))
         for epochs in (0, 1, 3, 6, 12)
     },

@@ -182,7 +182,7 @@ def batch_of_32(results: Results) -> Told:
     *_, smaller, largest = sorted({0, *map(_size, rows)})
     one, other = _nearest(rows, largest), _nearest(rows, smaller or largest)
     model, trained_ = str(rows[0]["model"]).partition("(")[0], rows[0].get("training") is not None
-    asked = "" if trained_ and "ResNet" in model else "Of a trained ResNet that was not measured. "
+    asked = "" if trained_ and "ResNet" in model else _trained_batch(results, largest)
     verdict = one.verdict(higher_leaks=False)
     found = (
         f"{asked}{verdict}: of {largest} images in the update of {'a ' if trained_ else 'an un'}trained {model} of "
@@ -195,6 +195,20 @@ def batch_of_32(results: Results) -> Told:
     )
     drawn = [(row["label"], of_table(row, "lpips_vgg")) for row in rows]
     return Told(found, means, file, _bars(drawn, "LPIPS, lower leaks more"), rows)
+
+
+def _trained_batch(results: Results, size: int) -> str:
+    """What came back of so many images out of a ResNet that was trained, by the measurements of spans."""
+    spans = results.get("span.json", {"rows": ()})
+    row = next((row for row in spans["rows"] if row["batch_size"] >= size and row["accuracy"]), None)
+    if row is None:
+        return "Of a trained ResNet that was not measured. "
+    one = _span_cell(spans, row["cell"])
+    return (
+        f"{one.verdict()}, of a trained ResNet: {row['batch_size']} images in the update of a "
+        f"{row['cell'].partition(',')[0]} with {100 * row['accuracy']:.0f} % accuracy came back at {one.told('dB')}, in "
+        f"{row['cpu_seconds']} CPU seconds. "
+    )
 
 
 def _nearest(rows: Sequence[Result], size: int) -> Number:

@@ -100,6 +100,20 @@ def test_a_batch_of_32_is_told_with_the_network_it_was_measured_on(model, traini
     assert "Of 16 images it is **0.500** (measured once; null 0.700)" in told.means
 
 
+def test_a_batch_of_32_out_of_a_trained_residual_network_is_told_where_it_was_measured():
+    cell = "ResNet-20, batch 32"
+    measured = {"cell": cell, "batch_size": 32, "accuracy": 0.92, "cpu_seconds": 300}
+    victims = [{"cell": cell, "psnr": [9.0, 11.0], "null": [10.5, 11.5]}]
+    results = {"span.json": {"rows": [{**measured, "batch_size": 4}, measured], "victims": victims}}
+    said = ten_questions._trained_batch(results, 32)
+    assert said.startswith(
+        "Not by what was tried, of a trained ResNet: 32 images in the update of a ResNet-20 with 92 %"
+    )
+    assert "**10.00 dB**" in said
+    assert "null 11.00" in said
+    assert ten_questions._trained_batch(results, 64) == "Of a trained ResNet that was not measured. "
+
+
 def test_a_longer_run_of_a_table_is_the_one_that_is_told():
     names = {name: {} for name in ("a-table1-cpu.json", "a-table1-long.json", "a-table10-cpu.json")}
     assert ten_questions.file_of(names, "a-table1") == "a-table1-long.json"
