@@ -203,11 +203,10 @@ def _trained_batch(results: Results, size: int) -> str:
     row = next((row for row in spans["rows"] if row["batch_size"] >= size and row["accuracy"]), None)
     if row is None:
         return "Of a trained ResNet that was not measured. "
-    one = _span_cell(spans, row["cell"])
+    one, network = _span_cell(spans, row["cell"]), row["cell"].partition(",")[0]
     return (
-        f"{one.verdict()}, of a trained ResNet: {row['batch_size']} images in the update of a "
-        f"{row['cell'].partition(',')[0]} with {100 * row['accuracy']:.0f} % accuracy came back at {one.told('dB')}, in "
-        f"{row['cpu_seconds']} CPU seconds. "
+        f"{one.verdict()}, of a trained ResNet: {row['batch_size']} images in the update of a {network} with "
+        f"{100 * row['accuracy']:.0f} % accuracy came back at {one.told('dB')}, in {row['cpu_seconds']} CPU seconds. "
     )
 
 
