@@ -106,6 +106,7 @@ QUESTIONS = (
     Question("Does CI-Net reach its published numbers within our means?", "cinet-table4", "psnr"),
     Question("Does it on twice the batch?", "cinet-table5", "psnr"),
     Question("Does it with minutes instead of seconds?", "cinet-long", "psnr"),
+    Question("Does it where no two images share a class?", "cinet-distinct", "psnr"),
     Question("Which part of CI-Net's generator carries it?", "cinet-figure8", "psnr"),
     Question("Is what a trained generator returns the client's, or its own?", "cinet-gias", "psnr"),
     Question("What does InstaHide cost in accuracy?", "huang2020-table2", "accuracy"),
@@ -383,7 +384,9 @@ def _recorded(results: Results) -> Answer:
 
 def _generator_claim(results: Results) -> Answer:
     """Over the tables of CI-Net, each at its largest scale."""
-    names = [found[0] for table in ("table4", "table5", "long") if (found := _files(results, f"cinet-{table}"))]
+    names = [
+        found[0] for table in ("table4", "table5", "long", "distinct") if (found := _files(results, f"cinet-{table}"))
+    ]
     said = generator_answers.claim([results[name] for name in names])
     asked = "Do a generator's weights bring back batches that pixels do not, as CI-Net claims?"
     return Answer(asked, said, tuple(names))

@@ -54,16 +54,15 @@ def cells_of(result: Result) -> list[Cell]:
 def claim(results: Sequence[Result]) -> str:
     """One sentence, and what it rests on."""
     cells = sorted((cell for result in results for cell in cells_of(result)), key=lambda one: one.pixels["batch_size"])
-    won, lost = (sum(cell.decided and (cell.lead > 0) is ahead for cell in cells) for ahead in (True, False))
-    word = "Not decided"
-    if cells and won == len(cells):
-        word = "Confirmed on what was run"
-    elif cells and lost == len(cells):
-        word = "Refuted on what was run"
+    won, lost = (
+        [cell.pixels["batch_size"] for cell in cells if cell.decided and (cell.lead > 0) is ahead]
+        for ahead in (True, False)
+    )
     said = (
-        f"{word}: at equal CPU seconds, in dB beyond the null, the weights of an untrained generator are ahead of "
-        f"pixels by more than {MARGIN} in {won} of {len(cells)} batches, and pixels of them in {lost}; the rest are "
-        "within that margin or at their null. Each side has its strongest search; networks are untrained."
+        f"{_verdict(len(cells), won, lost)}: at equal CPU seconds, in dB beyond the null, the weights of an untrained "
+        f"generator are ahead of pixels by more than {MARGIN} in {len(won)} of {len(cells)} batches, and pixels of "
+        f"them in {len(lost)}; the rest are within that margin or at their null. Each side has its strongest search; "
+        "networks are untrained."
     )
     lines = []
     for cell in cells:
@@ -75,6 +74,17 @@ def claim(results: Sequence[Result]) -> str:
         lines.append([*facts, f"{cell.pixels['seconds_per_update']:.0f}", *shown, f"{cell.lead:+.2f}"])
     columns = ["batch", "network", "seconds", "generator: PSNR", "pixels: PSNR", "lead of the generator, beyond nulls"]
     return f"{said}\n\n{table(columns, lines)}"
+
+
+def _verdict(cells: int, won: Sequence[int], lost: Sequence[int]) -> str:
+    """By the sizes of the batches that the generator won, and lost: of all, or of all from some size on."""
+    if cells and len(won) == cells:
+        return "Confirmed on what was run"
+    if cells and len(lost) == cells:
+        return "Refuted on what was run"
+    if won and lost and min(won) > max(lost):
+        return f"Confirmed from batches of {min(won)} on, refuted up to {max(lost)}, on what was run"
+    return "Not decided"
 
 
 def _strongest(rows: Sequence[Result]) -> Result:

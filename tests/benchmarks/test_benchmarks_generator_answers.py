@@ -52,6 +52,14 @@ def test_one_batch_for_and_one_against_decide_nothing():
     assert "in 1 of 2 batches" in said
 
 
+def test_pixels_ahead_in_small_batches_and_the_generator_in_large_ones_confirm_it_from_there_on():
+    rows = [row("GeneratorWeights()", 15.0, batch=16), row("Pixels()", 20.0, batch=16)]
+    rows += [row("GeneratorWeights()", 20.1, batch=32), row("Pixels()", 20.0, batch=32)]
+    rows += [row("GeneratorWeights()", 25.0, batch=64), row("Pixels()", 20.0, batch=64)]
+    said = generator_answers.claim([{"rows": rows}])
+    assert said.startswith("Confirmed from batches of 64 on, refuted up to 16, on what was run:")
+
+
 def test_a_row_without_a_null_is_no_evidence():
     without = row("Pixels()", 15.0)
     without["null"]["psnr"]["mean"] = None

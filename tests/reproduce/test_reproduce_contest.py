@@ -123,11 +123,11 @@ def test_a_result_file_holds_the_verdict_and_gives_it_again_without_an_attack(tm
 def test_the_arms_of_a_cell_meet_the_same_model_images_and_time() -> None:
     from leakgauge.reproduce.measures.updates import budget_of
 
-    for name in ("cinet/comparison", "cinet/long"):
+    for name, count in {"cinet/comparison": 24, "cinet/long": 2, "cinet/distinct": 3}.items():
         cells: dict[str | None, list[tuple[str | None, Setting]]] = {}
         for row in TABLES[name].at("cpu").rows:
             cells.setdefault(row.group, []).append((row.arm, row.at("cpu")))
-        assert len(cells) == {"cinet/comparison": 24, "cinet/long": 2}[name]
+        assert len(cells) == count
         for arms in cells.values():
             assert len({arm for arm, _ in arms}) == len(arms)
             assert len({(budget_of(one.attack), replace(one, attack=LinearLayer())) for _, one in arms}) == 1

@@ -20,7 +20,6 @@ from leakgauge.reproduce.papers.cinet.tables import (
     balanced_pixels,
     refined_ci_net,
     usual_pixels,
-    victim,
 )
 from leakgauge.reproduce.scales import Scale, at_scale
 from leakgauge.reproduce.table import Row, Table
@@ -140,31 +139,19 @@ _COMPARISON = Table(
 
 LONG: Mapping[int, float] = {32: 360.0, 64: 240.0}
 """Of CPU time for one attack toward the paper's regime, by the size of the batch."""
-_SETTLING = 300.0
-"""The same at scale long, where the largest batch alone meets a network on which searches settle."""
 
 
 def _toward_the_paper(batch_size: int, attack: Callable[[], Attack], scale: Scale) -> Setting:
     width = at_scale({"smoke": 2, "cpu": 16, "full": 64}, scale)
     return Setting(
-        model=(
-            victim("sigmoid", scale)
-            if scale == "long"
-            else ResNet(8 if scale == "smoke" else 18, width, activation="sigmoid")
-        ),
-        attack=limit(
-            attack(),
-            scale,
-            cpu=Budget(seconds=LONG[batch_size], clock="cpu"),
-            long=Budget(seconds=_SETTLING, clock="cpu"),
-            full=_FULL,
-        ),
+        model=ResNet(8 if scale == "smoke" else 18, width, activation="sigmoid"),
+        attack=limit(attack(), scale, cpu=Budget(seconds=LONG[batch_size], clock="cpu"), full=_FULL),
         updates=1,
         # The larger batch goes without at cpu scale: it would take as long again, and the smaller one has it.
-        nulls=0 if scale == "cpu" and batch_size == 64 else 1,
+        nulls=0 if scale in ("cpu", "long") and batch_size == 64 else 1,
         batch_size=2 if scale == "smoke" else batch_size,
         mode="train",
-        draw=InOrder(at_scale({"smoke": 0, "cpu": 100, "long": 2_000, "full": 100}, scale)),
+        draw=InOrder(0 if scale == "smoke" else 100),
     )
 
 
@@ -179,8 +166,6 @@ _LONG = Table(
             partial(_toward_the_paper, size, ATTACKS[label]),
             group=f"batch {size}",
             arm=label,
-            # Tables 4 and 5 have the smaller ones.
-            left_out=frozenset() if size == 64 else frozenset({"long"}),
         )
         for size in LONG
         for label in ("pixels, balanced", "CI-Net")
@@ -190,8 +175,6 @@ _LONG = Table(
         "at cpu scale with a null at batch 32 only.",
         "An untrained sigmoid ResNet-18 of width 16 (at full scale 64), BatchNorm in train mode, labels known. The "
         f"paper prints {PUBLISHED['table4']['psnr'].mean} dB for CI-Net at batch 64 (Table 4).",
-        f"At scale long {_SETTLING:g} CPU seconds for a batch of 64, from image 2000 on, on a sigmoid net of two "
-        "convolutions with BatchNorm.",
         _CI_NET,
         AFFINE,
     ),
