@@ -96,6 +96,16 @@ class Budget:
             least=self.least if self.seconds is None else max(1, round(share * self.least)),
         )
 
+    def after(self, elapsed: Seconds) -> Budget:
+        """What is left of its seconds after so many, and a tenth of them at least; steps are as many as before.
+
+        >>> Budget(seconds=60).after(Seconds(cpu=45, wall=600)).seconds
+        15.0
+        """
+        if self.seconds is None:
+            return self
+        return replace(self, seconds=max(self.seconds - self.counted(elapsed), self.seconds / 10))
+
 
 BUDGETS: Mapping[str, Budget] = {
     "quick": Budget(seconds=10.0),

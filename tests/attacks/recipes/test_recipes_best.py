@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -24,10 +25,12 @@ from leakgauge.attacks.matching import (
 from leakgauge.attacks.matching.surrogate import nearly_straight
 from leakgauge.attacks.recipes.best import Best
 from leakgauge.attacks.recipes.chain import ChainSearch
+from leakgauge.attacks.recipes.exact import Exact
 from leakgauge.attacks.recipes.families import family_of
 from leakgauge.attacks.span.matching import SpanMatching
 from leakgauge.data import BreastCancer, Photos, reference_inputs
 from leakgauge.defences import DPSGD, NoDefence, Pruning, chain
+from leakgauge.errors import UnsupportedModel
 from leakgauge.metrics import PSNR, align
 from leakgauge.models import MLP, Compact, ConvNet, LeNet, Normalisation, ResNet, build
 from leakgauge.protocol import THREAT_MODELS, FedAvg, Federation, FedSGD, LocalSGD, learner_and_state, simulate_round
@@ -84,6 +87,20 @@ def test_spans_of_patches_side_by_side_are_left_alone_as_they_know_no_places(att
     seen = attacked(nn.Sequential(*body), examples(1, SHAPE))
     assert SpanMatching(budget=Budget(steps=1)).begin([seen], generator=seeded(0)).problems[0].spans
     assert not isinstance(best(steps=1).search([seen], generator=seeded(0)), ChainSearch)
+
+
+def test_what_an_exact_attack_took_to_refuse_is_spent(monkeypatch, attacked, examples):
+    def refuse_late(*_: object, **__: object) -> None:
+        until = time.thread_time() + 0.2
+        while time.thread_time() < until:
+            pass
+        raise UnsupportedModel("Nothing is given away here; use another attack.")
+
+    monkeypatch.setattr(Exact, "maps_or_spans", refuse_late)
+    seen = attacked(build(LeNet(), SHAPE, 5, seed=0), examples(1, SHAPE))
+    search = Best(Budget(seconds=100.0)).search([seen], generator=seeded(0))
+    assert 50.0 < search.budget.seconds < 99.8
+    assert Best(Budget(steps=5)).search([seen], generator=seeded(0)).budget == Budget(steps=5)
 
 
 def test_the_family_can_be_given_and_the_budget_is_kept(attacked, examples):

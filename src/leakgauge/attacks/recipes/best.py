@@ -57,8 +57,9 @@ class Best(SteppedAttack, OwnBudget):
             return Answered(answers)
         try:
             first = exact.maps_or_spans(observations, generator=generator)
-        except LeakGaugeError:
-            return self.matching(observations, self.budget, recipe, generator=generator)
+        except LeakGaugeError:  # what it took to find that out is spent
+            left = self.budget.after(self.budget.now() - started)
+            return self.matching(observations, left, recipe, generator=generator)
         first.elapsed = self.budget.now() - started
         rest = self.budget.part(1 - CHECKPOINT)
         return ChainSearch(observations, first, lambda: self.matching(observations, rest, recipe, generator=generator))
