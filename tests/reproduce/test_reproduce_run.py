@@ -18,10 +18,11 @@ from leakgauge.attacks.analytic import LinearLayer
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.recipes import inverting_gradients
 from leakgauge.audit.executors import in_process
-from leakgauge.errors import InvalidCase
+from leakgauge.errors import InvalidCase, InvalidFile
 from leakgauge.files import write_tensors
 from leakgauge.models import MLP
 from leakgauge.reproduce import TABLES, Options, Row, Table, prepare, reproduce, run
+from leakgauge.reproduce import result as reproduce_result
 from leakgauge.reproduce.measures.updates import Setting
 from leakgauge.reproduce.run import embedded
 from leakgauge.training import Pretrained, Training, model_for
@@ -199,6 +200,40 @@ def test_changed_code_and_other_options_are_measured_again(options: Options, mon
     monkeypatch.setattr(run, "measuring_code", lambda: "another code")
     reproduce(table_of(counting), options)
     assert len(counting.asked) == 3
+
+
+def test_chosen_rows_are_measured_and_stand_beside_those_that_the_file_has(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(table: Table, *texts: str) -> dict[str, Any]:
+        reproduce(table, replace(options, rows=texts))
+        result: dict[str, Any] = json.loads((options.out / "here2020-table0-smoke.json").read_text())
+        return result
+
+    first, second, third = Counting(3), Counting(4), Counting(5)
+    table = table_of(first, second, third)
+    part = written(table, "row 2", "row 0")
+    assert ([row["label"] for row in part["rows"]], part["complete"]) == (["row 0", "row 2"], False)
+    assert (len(first.asked), len(second.asked), len(third.asked)) == (1, 0, 1)
+    code = part["fingerprint"]
+    for module in (run, reproduce_result):
+        monkeypatch.setattr(module, "measuring_code", lambda: "later code")
+    whole = written(table, "row 1")
+    assert [row["ours"]["count"]["mean"] for row in whole["rows"]] == [3.0, 4.0, 5.0]
+    assert [row["code"] for row in whole["rows"]] == [code, "later code", code]
+    assert (whole["complete"], whole["command"]) == (True, "leakgauge reproduce here2020/table0 --scale smoke --seed 0")
+    changed = written(table_of(Counting(7), second, third), "row 1")
+    assert [row["label"] for row in changed["rows"]] == ["row 1", "row 2"]  # the recipe of the other is no more
+
+
+def test_rows_that_are_none_are_refused_and_a_damaged_file_is_named(options: Options) -> None:
+    table = table_of(Counting(3), Counting(4))
+    with pytest.raises(InvalidCase, match=r"No row of here2020/table0 is called anything like 'col'.*row 0, row 1"):
+        prepare(table, replace(options, rows=("col",)))
+    reproduce(table, options)
+    (options.out / "here2020-table0-smoke.json").write_text('{"rows": [1]}')
+    with pytest.raises(InvalidFile, match="delete it, and measure all rows"):
+        reproduce(table, replace(options, rows=("row 0",)))
 
 
 def test_rows_that_name_their_part_are_measured_in_one_go(options: Options) -> None:

@@ -20,6 +20,9 @@ def reproduce(
     data_root: Annotated[Path | None, typer.Option(help="Folder that holds the dataset's files.")] = None,
     images: Annotated[int | None, typer.Option(help="Private images per row, instead of the scale's.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Seconds per update, instead of the scale's limit.")] = None,
+    rows: Annotated[
+        list[str] | None, typer.Option(help="Measure rows whose name holds this, beside what the file has; repeatable.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     weights: Annotated[str | None, typer.Option(help="Folder with weights of LPIPS and of trained models.")] = None,
     seed: SeedOption = None,
@@ -37,11 +40,11 @@ def reproduce(
     from leakgauge.reproduce.show import grid, write_sheet
 
     if table is None:
-        rows = [{"experiment": one.name, "what": one.title} for one in TABLES.values()]
-        print_rows(rows, "reproduce", as_json)
+        print_rows([{"experiment": one.name, "what": one.title} for one in TABLES.values()], "reproduce", as_json)
         return
     folder = None if weights is None else Path(weights)
-    options = Options(scale, data_root, out, images, seconds, seed or 0, device, folder)  # type: ignore[arg-type]
+    chosen = tuple(rows or ())
+    options = Options(scale, data_root, out, images, seconds, seed or 0, device, folder, chosen)  # type: ignore[arg-type]
     prepared = prepare(named_table(table), options)
     with work_progress(stderr(), prepared.pieces) as watch:
         result = run(prepared, watch=watch, executor=executor_for(jobs, ray))

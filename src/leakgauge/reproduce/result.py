@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class RowResult:
             **self._numbers(),
             "standing": self.standings(first),
             "differs": self.differs(),
+            "code": measuring_code(),
             **self.found.facts,
         }
 
@@ -61,11 +62,12 @@ class RowResult:
 
 @dataclass(frozen=True)
 class TableResult:
-    """All rows that were measured, on that bench."""
+    """All rows that were measured, on that bench, ``beside`` those that the file had and that were not."""
 
     bench: Bench
     rows: tuple[RowResult, ...]
     complete: bool
+    beside: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def table(self) -> Table:
@@ -88,13 +90,15 @@ class TableResult:
             "best": table.best or None,
             "threat_model": table.threat_model,
             "notes": list(self.notes),
-            "complete": self.complete,
+            "complete": self.complete and len(rows) == len(table.rows),
             **({} if verdict is None else {"verdict": verdict}),
             "rows": rows,
         }
 
     def _rows(self) -> list[dict[str, Any]]:
-        return [row.to_dict(self.table.metrics[0]) for row in self.rows]
+        measured = {row.row.label: row.to_dict(self.table.metrics[0]) for row in self.rows}
+        known = {**self.beside, **measured}
+        return [known[row.label] for row in self.table.rows if row.label in known]
 
     @property
     def notes(self) -> tuple[str, ...]:

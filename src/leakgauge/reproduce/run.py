@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,7 +21,7 @@ from leakgauge.files import read_tensors, writable_folder, write_tensors
 from leakgauge.fingerprint import digest
 from leakgauge.progress import Watch, unwatched
 from leakgauge.report.images import MOST
-from leakgauge.reproduce.result import RowResult, TableResult, found_of, numbers_of
+from leakgauge.reproduce.result import RowResult, TableResult, found_of, numbers_of, recipe_fingerprint
 from leakgauge.reproduce.scales import SCALES, Scale
 from leakgauge.reproduce.table import Bench, Found, Measure, Row, Table, measuring_code
 
@@ -31,6 +32,7 @@ _DIGESTED = 2048
 class Options:
     """How a table is run. ``images`` per row and ``seconds`` per update replace those of the scale.
 
+    ``rows``: only those whose label holds one of these texts are measured, and put into the file beside what it has.
     ``weights`` is the folder with those of LPIPS, which is not measured without them, and of models that are trained
     elsewhere; LEAKGAUGE_WEIGHTS stands in for it.
     """
@@ -43,6 +45,7 @@ class Options:
     seed: int = 0
     device: str = "cpu"
     weights: Path | None = None
+    rows: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         choose(dict.fromkeys(SCALES), self.scale, kind="scale")
@@ -84,6 +87,8 @@ class PreparedTable:
         """Rows that are measured in one go, with what measures them; only a row with an ``of`` shares a measure."""
         groups: list[tuple[Measure, list[Row]]] = []
         for row in self.bench.table.rows:
+            if row.label not in self.measures:
+                continue
             measure = self.measures[row.label]
             if row.of is not None and groups and groups[-1][0] == measure:
                 groups[-1][1].append(row)
@@ -101,7 +106,16 @@ def prepare(table: Table, options: Options) -> PreparedTable:
     """Read the data and fix what measures each row; all bad input shows here."""
     check_reachable(options.out)
     table = table.at(options.scale)
-    measures = {label: one.adapt(options) for label, one in table.measures(options.scale).items()}
+    measures = {
+        label: one.adapt(options)
+        for label, one in table.measures(options.scale).items()
+        if not options.rows or any(text in label for text in options.rows)
+    }
+    if not measures:
+        raise InvalidCase(
+            f"No row of {table.name} is called anything like {' or '.join(map(repr, options.rows))}; leave out --rows, "
+            f"or take a part of: {', '.join(row.label for row in table.rows)}."
+        )
     bench = Bench(table, options, _dataset(table, options))
     for measure in measures.values():
         measure.check(bench)
@@ -150,10 +164,25 @@ def reproduce(
         complete = False
         if not rows:
             raise
-    result = TableResult(bench, tuple(rows), complete)
+    result = TableResult(bench, tuple(rows), complete, _beside(bench) if bench.options.rows else {})
     if complete:
         result.write(bench.options.file(bench.table))
     return result
+
+
+def _beside(bench: Bench) -> dict[str, Any]:
+    """The rows of the file, by label, that would be measured today as they were; each says by which code it was."""
+    options, table = bench.options, bench.table
+    file = options.file(table)
+    if not file.is_file():
+        return {}
+    try:
+        result = json.loads(file.read_text(encoding="utf-8"))
+        kept = {row["label"]: {"code": result["fingerprint"], **row} for row in result["rows"]}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InvalidFile(f"The result in {file} is damaged; delete it, and measure all rows.") from error
+    recipes = {row.label: recipe_fingerprint(row, row.at(options.scale).adapt(options)) for row in table.rows}
+    return {label: row for label, row in kept.items() if row.get("fingerprint") == recipes.get(label)}
 
 
 def row_key(bench: Bench, measure: Measure, names: Sequence[str]) -> str:
