@@ -22,7 +22,7 @@ from leakgauge.attacks.recipes import (
     idlg,
     inverting_gradients,
 )
-from leakgauge.models import MLP, ConvNet, LeNet, ModelFactory, Plain, ResNet, lenet_zhu
+from leakgauge.models import MLP, ConvNet, ModelFactory, Plain, ResNet, lenet_zhu
 from leakgauge.protocol.local_update import FedAvg
 from leakgauge.reproduce.draws import InOrder
 from leakgauge.reproduce.measures.updates import Setting, budget_of, limit
@@ -230,13 +230,18 @@ def figure5(steps: int, rate: float, tv_weight: float | None, scale: Scale) -> S
 
 
 def figure6(ours: bool, scale: Scale) -> Setting:
-    # At long scale nets on which a batch of 100 is affordable: cheap steps for a search, or a wide first linear layer,
-    # out of whose gradient our attack takes the batch in closed form.
-    narrow = MLP(hidden=(2_000, 100)) if ours else LeNet(width=64)
+    # At long scale nets on which a batch of 100 is affordable: two convolutions for a search, or a wide first linear
+    # layer, out of whose gradient our attack takes the batch in closed form.
+    narrow = MLP(hidden=(2_000, 100)) if ours else Plain(convolutions=2)
     paper = ResNet(32, at_scale({"smoke": 1, "cpu": 16, "full": 160}, scale))
     return Setting(
         model=narrow if scale == "long" else paper,
-        attack=_limit(best(steps=24_000) if ours else inverting_gradients(steps=24_000), scale, seconds=600.0),
+        attack=_limit(
+            best(steps=24_000) if ours else inverting_gradients(steps=24_000),
+            scale,
+            seconds=600.0,
+            long=None if ours else replace(_SETTLED, steps=600),
+        ),
         updates=2 if ours and scale == "long" else 1,
         batch_size=at_scale({"smoke": 4, "cpu": 16, "long": 100, "full": 100}, scale),
         training=Training(steps=3_900, batch_size=128, learning_rate=0.05) if scale == "full" else None,
