@@ -60,6 +60,18 @@ def test_pixels_ahead_in_small_batches_and_the_generator_in_large_ones_confirm_i
     assert said.startswith("Confirmed from batches of 64 on, refuted up to 16, on what was run:")
 
 
+def test_what_contrast_and_brightness_decide_is_told_apart():
+    rows = [row("GeneratorWeights()", 20.0), row("Pixels()", 15.0)]
+    for one, corrected in zip(rows, (21.0, 30.0), strict=True):
+        one["ours"]["psnr_affine"], one["null"]["psnr_affine"] = (
+            {**one[side]["psnr"], "mean": mean} for side, mean in (("ours", corrected), ("null", 9.0))
+        )
+    said = generator_answers.claim([{"rows": rows}])
+    assert said.startswith("Confirmed on what was run")
+    assert "after the best gain and offset of each channel the generator is ahead in 0 of 1, pixels in 1." in said
+    assert ("| +5.00 |" in said, "| -9.00 |" in said) == (True, True)
+
+
 def test_a_row_without_a_null_is_no_evidence():
     without = row("Pixels()", 15.0)
     without["null"]["psnr"]["mean"] = None
