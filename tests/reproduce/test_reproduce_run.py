@@ -226,6 +226,13 @@ def test_chosen_rows_are_measured_and_stand_beside_those_that_the_file_has(
     assert [row["label"] for row in changed["rows"]] == ["row 1", "row 2"]  # the recipe of the other is no more
 
 
+def test_the_whole_name_of_a_row_chooses_it_alone_and_a_part_all_that_hold_it(options: Options) -> None:
+    rows = tuple(Row(label, None, lambda scale: Counting(3)) for label in ("a", "a: ours", "b"))
+    table = replace(table_of(), rows=rows)
+    for texts, labels in (("a",), ["a"]), (("ours", "b"), ["a: ours", "b"]), ((": ",), ["a: ours"]):
+        assert list(prepare(table, replace(options, rows=texts)).measures) == labels
+
+
 def test_rows_that_are_none_are_refused_and_a_damaged_file_is_named(options: Options) -> None:
     table = table_of(Counting(3), Counting(4))
     with pytest.raises(InvalidCase, match=r"No row of here2020/table0 is called anything like 'col'.*row 0, row 1"):

@@ -32,7 +32,9 @@ _DIGESTED = 2048
 class Options:
     """How a table is run. ``images`` per row and ``seconds`` per update replace those of the scale.
 
-    ``rows``: only those whose label holds one of these texts are measured, and put into the file beside what it has.
+    ``rows``: only those whose label is one of these texts, or holds one that is no row's, are measured, and put into
+    the file beside what it has.
+
     ``weights`` is the folder with those of LPIPS, which is not measured without them, and of models that are trained
     elsewhere; LEAKGAUGE_WEIGHTS stands in for it.
     """
@@ -109,7 +111,7 @@ def prepare(table: Table, options: Options) -> PreparedTable:
     measures = {
         label: one.adapt(options)
         for label, one in table.measures(options.scale).items()
-        if not options.rows or any(text in label for text in options.rows)
+        if not options.rows or _chosen(label, table, options.rows)
     }
     if not measures:
         raise InvalidCase(
@@ -120,6 +122,11 @@ def prepare(table: Table, options: Options) -> PreparedTable:
     for measure in measures.values():
         measure.check(bench)
     return PreparedTable(bench, measures)
+
+
+def _chosen(label: str, table: Table, texts: Sequence[str]) -> bool:
+    labels = {row.label for row in table.rows}
+    return any(text == label if text in labels else text in label for text in texts)
 
 
 def embedded(size: int = 16) -> Dataset:
