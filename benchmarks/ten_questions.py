@@ -65,6 +65,9 @@ class Number:
 YES, OPEN, ONCE, NO = "Yes", "Open", "Perhaps, it was measured once", "Not by what was tried"
 """The words an answer begins with."""
 
+HARDLY, FAINT = "Hardly", 2.0
+"""The word for what is told from its null by fewer decibels than these."""
+
 
 @dataclass(frozen=True)
 class Told:
@@ -204,8 +207,11 @@ def _trained_batch(results: Results, size: int) -> str:
     if row is None:
         return "Of a trained ResNet that was not measured. "
     one, network = _span_cell(spans, row["cell"]), row["cell"].partition(",")[0]
+    # Of many images a mean of their brightness is told from its null, and nobody would know them.
+    faint = one.verdict() == YES and one.null is not None and one.mean < one.null + FAINT
+    word = HARDLY if faint else one.verdict()
     return (
-        f"{one.verdict()}, of a trained ResNet: {row['batch_size']} images in the update of a {network} with "
+        f"{word}, of a trained ResNet: {row['batch_size']} images in the update of a {network} with "
         f"{100 * row['accuracy']:.0f} % accuracy came back at {one.told('dB')}, in {row['cpu_seconds']} CPU seconds. "
     )
 

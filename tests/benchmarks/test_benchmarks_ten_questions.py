@@ -111,6 +111,10 @@ def test_a_batch_of_32_out_of_a_trained_residual_network_is_told_where_it_was_me
     )
     assert "**10.00 dB**" in said
     assert "null 11.00" in said
+    victims[0]["psnr"] = [12.0, 12.1]
+    assert ten_questions._trained_batch(results, 32).startswith("Hardly, of a trained ResNet: ")
+    victims[0]["psnr"] = [22.0, 22.1]
+    assert ten_questions._trained_batch(results, 32).startswith("Yes, of a trained ResNet: ")
     assert ten_questions._trained_batch(results, 64) == "Of a trained ResNet that was not measured. "
 
 
