@@ -99,7 +99,7 @@ class Budget:
     def after(self, elapsed: Seconds) -> Budget:
         """What is left of its seconds after so many, and a tenth of them at least; steps are as many as before.
 
-        >>> Budget(seconds=60).after(Seconds(cpu=45, wall=600)).seconds
+        >>> Budget(seconds=60.0).after(Seconds(cpu=45.0, wall=600.0)).seconds
         15.0
         """
         if self.seconds is None:
