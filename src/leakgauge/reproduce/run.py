@@ -121,6 +121,8 @@ def prepare(table: Table, options: Options) -> PreparedTable:
     bench = Bench(table, options, _dataset(table, options))
     for measure in measures.values():
         measure.check(bench)
+    if options.rows:
+        _beside(bench)  # a damaged file shows now, not after hours
     return PreparedTable(bench, measures)
 
 

@@ -144,8 +144,8 @@ def table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> 
     slow = small and attack_name == EUCLIDEAN and not trained
     seconds = 35.0 if not small else 60.0 if slow else 6.0
     training = at_scale(_LENET_TRAINING if small else _RESNET_TRAINING, scale)
-    # The untrained residual network is twice as wide as the trained one, which lets our own attack see spans, and four
-    # times as dear a step.
+    # The untrained residual network is twice as wide as the trained one, which lets our own attack see spans, and a
+    # step on it nearly twice as dear.
     iterations = small or (trained and attack_name == PROPOSED)
     return Setting(
         model=lenet_zhu() if small else _resnet(20, 64, scale, narrow=16 if trained else 32),
