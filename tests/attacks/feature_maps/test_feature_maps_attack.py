@@ -88,6 +88,16 @@ def test_maps_of_many_layers_are_exact_but_for_a_factor_of_each_image(module, at
         assert float((found @ wanted.mT).amax(dim=0).min()) > 1 - 1e-8
 
 
+def test_a_walk_that_is_late_keeps_the_maps_it_has(trained, attacked):
+    seen = attacked(trained, photographs(0))
+    whole, update = RunNetwork.of(seen), doubled(seen)
+    seed = find_seed(whole, update, 1, precision=1e-6, generator=seeded(0))
+    left = iter(range(len(whole.network.steps) - seed.step + 1))
+    early, whole_walk = peel(whole, update, seed, is_late=lambda: next(left, None) is None), peel(whole, update, seed)
+    assert 1 <= len(early.maps) < len(whole_walk.maps)
+    assert early.maps.keys() <= whole_walk.maps.keys()
+
+
 def test_a_switch_that_is_wrong_is_found_by_what_it_leaves_unexplained_and_turned(trained, attacked):
     truth = photographs(0)
     seen = attacked(trained, truth)
@@ -152,6 +162,12 @@ def test_a_search_whose_time_was_over_before_it_began_still_has_a_result(trained
     search = best(seconds=0.05).search([attacked(trained, photographs(3))], generator=seeded(0))
     search.first.elapsed = Seconds(cpu=1e3, wall=1e6)
     assert search.run()[0].inputs is not None
+
+
+def test_matching_gets_no_more_than_the_search_by_maps_has_left_of_the_budget(trained, attacked):
+    search = best(seconds=1e3).search([attacked(trained, photographs(3))], generator=seeded(0))
+    search.first.elapsed = Seconds(cpu=800.0, wall=800.0)
+    assert search.begin_matching().budget.seconds == pytest.approx(200.0)
 
 
 def test_noise_that_fills_the_span_is_refused(trained, attacked):

@@ -96,6 +96,7 @@ class FeatureMaps(SteppedAttack, OwnBudget):
     def _problem(
         self, observation: UpdateObservation, seen: UpdateObservation, count: int, generator: Generator
     ) -> MapProblem:
+        started, seconds = self.budget.now(), self.budget.seconds
         distorted = spoilt(seen)
         update = _double({name: one for name, one in seen.update.params.items() if name not in distorted})
         images = "one image" if count == 1 else f"{count} images"
@@ -114,7 +115,11 @@ class FeatureMaps(SteppedAttack, OwnBudget):
                 f"No convolution's gradient gives the maps of {images} away, as that of an exact update would; use "
                 "span matching or `best`."
             )
-        peeled = peel(whole, update, seed)
+
+        def is_late() -> bool:
+            return seconds is not None and self.budget.counted(self.budget.now() - started) > seconds
+
+        peeled = peel(whole, update, seed, is_late=is_late)
         known_values = max(int((one != 0).flatten(1).sum(dim=1).min()) for one in peeled.maps.values())
         if known_values < AMPLE * math.prod(observation.space.shape):
             raise UnsupportedModel(

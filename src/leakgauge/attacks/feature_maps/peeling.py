@@ -9,7 +9,7 @@ times c go with cotangents over c.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -140,12 +140,15 @@ def find_seed(
     return None
 
 
-def peel(whole: RunNetwork, update: ParamTree, seed: Seed) -> Peeled:
-    """All maps before the seed that follow from it, until a layer has several solutions or errors cannot be mended."""
+def peel(whole: RunNetwork, update: ParamTree, seed: Seed, *, is_late: Callable[[], bool] = lambda: False) -> Peeled:
+    """All maps before the seed that follow from it, until a layer has several solutions or errors cannot be mended.
+
+    Those that it has once it ``is_late``: a layer whose switches are in doubt can take longer than all others.
+    """
     slot, lifted = lift(whole, whole.network.steps[seed.step].output, seed.cotangents)
     peeling = Peeling(whole, update, seed)
     peeling.known[slot] = lifted
-    while peeling.index:
+    while peeling.index and not is_late():
         peeling.step()
     cotangents = {at: one for at, one in peeling.known.items() if one is not None and at not in peeling.broken}
     return Peeled(seed, peeling.maps, cotangents, slot)

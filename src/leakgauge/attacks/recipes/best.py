@@ -61,8 +61,14 @@ class Best(SteppedAttack, OwnBudget):
             left = self.budget.after(self.budget.now() - started)
             return self.matching(observations, left, recipe, generator=generator)
         first.elapsed = self.budget.now() - started
-        rest = self.budget.part(1 - CHECKPOINT)
-        return ChainSearch(observations, first, lambda: self.matching(observations, rest, recipe, generator=generator))
+
+        def begin_matching() -> Search | RelaySearch:
+            # Finding the maps may have taken more than the share that the first search has.
+            left = self.budget.after(first.elapsed).seconds
+            rest = replace(self.budget.part(1 - CHECKPOINT), seconds=left)
+            return self.matching(observations, rest, recipe, generator=generator)
+
+        return ChainSearch(observations, first, begin_matching)
 
     def matching(
         self,
