@@ -38,6 +38,7 @@ def everything(language: str) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("place", "block"), everything("python"))
 def test_a_block_of_python_runs(

@@ -53,6 +53,7 @@ def test_five_lines_of_the_readme_find_that_a_linear_first_model_leaks(tmp_path,
     assert capsys.readouterr().out.startswith("leaks, certified exact ")
 
 
+@pytest.mark.slow
 def test_five_lines_of_a_page_give_a_row_of_a_table_away_exactly(capsys, monkeypatch):
     page = (ROOT / "docs" / "own-data.md").read_text()
     (block,) = re.findall(r"```python\n((?:(?!```).)*BreastCancer.*?)```", page, re.DOTALL)
@@ -79,6 +80,7 @@ def test_the_face_is_recovered_above_25_db_undefended_while_its_null_is_not_and_
     assert noisy.measurements["psnr"].attack.mean < noisy.measurements["psnr"].null.mean + 3
 
 
+@pytest.mark.slow
 def test_a_recorded_fedavg_round_gives_its_image_away():
     assert load("record_and_invert").main(steps=120) > 20
 

@@ -121,6 +121,7 @@ def test_tokens_of_an_encoders_batch_are_put_together_by_who_listens_to_whom(kv_
     assert texts == {tuple(text) for text in short.tolist()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epochs", "rate"), [(1, 0.01), (2, 0.01), (3, 0.003), (2, 0.5), (5, 0.1)])
 def test_local_steps_on_one_batch_are_read_word_for_word_at_the_weights_that_were_sent(epochs, rate):
     # What the first step's layers read is in the span of the sum of all steps, however far the others went.

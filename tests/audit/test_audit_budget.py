@@ -377,6 +377,7 @@ BROKEN_RELAYS: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", BROKEN_RELAYS)
 def test_a_broken_snapshot_of_a_later_leg_means_a_fresh_start(tmp_path: Path, how: str) -> None:
     case = case_of(RELAY)

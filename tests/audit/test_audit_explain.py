@@ -76,6 +76,7 @@ def test_what_no_client_sends_is_refused_in_a_sentence(name):
     assert len(str(refusal.value).splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["before and after swapped", "mirrored by the client"])
 def test_an_inversion_neither_acquits_nor_accuses_what_was_misread(name):
     row = recorded_rounds.run(BY_NAME[name], steps=20)
@@ -89,6 +90,7 @@ def few_readings(monkeypatch):
     monkeypatch.setattr(sys.modules["leakgauge.audit.explain"], "READINGS", few)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_readings")
 def test_without_a_truth_a_short_attack_finds_the_reading():
     made = BY_NAME["sign reversed"].make()

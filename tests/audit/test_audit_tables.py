@@ -104,6 +104,7 @@ def test_a_report_shows_the_row_above_what_came_back_and_escapes_its_columns(dat
     assert "image" not in page.partition("<body")[2].partition("<script")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_command_line_gives_a_row_away(tmp_path: Path, capsys):
     options = [
@@ -164,6 +165,7 @@ def test_a_recorded_round_of_rows_is_read_back_and_inverted_by_what_suits_it(tmp
         assert lines[0].split(",") == [text for _, text in data.space.render(private.inputs[0])]
 
 
+@pytest.mark.slow
 def test_every_attack_either_applies_to_rows_or_says_why_not():
     data = Diabetes()()
     private = data.test[slice(0, 2)]

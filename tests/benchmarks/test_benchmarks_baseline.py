@@ -106,6 +106,7 @@ def test_inversion_returns_the_last_iterate_from_a_standard_normal_start():
     assert torch.equal(images, running.images())
 
 
+@pytest.mark.slow
 def test_the_baseline_recovers_an_image_of_a_small_smooth_model():
     module, truth, observed = victim(dtype=torch.float32)
     images = baseline.invert(

@@ -38,6 +38,7 @@ def test_every_cell_is_below_its_bound_and_a_second_call_adds_what_is_missing(tm
     assert timeless[0] == timeless[1]  # in the order of the grid, and the same numbers
 
 
+@pytest.mark.slow
 def test_networks_are_played_and_their_jacobians_measured(tmp_path):
     out = tmp_path / "bounds.json"
     for only in ("networks", "jacobians"):

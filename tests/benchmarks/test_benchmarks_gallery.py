@@ -32,6 +32,7 @@ def _error(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_derivative_through_an_architecture_is_that_of_double_backward(name):
     learner, state = learner_and_state(build(name).double())
@@ -44,15 +45,10 @@ def test_the_derivative_through_an_architecture_is_that_of_double_backward(name)
     assert _error(swept.gradient, exact.gradient) < 1e-9
 
 
-LARGE = ("mobilenet v2", "convnext", "efficientnet", "shufflenet", "inception", "regnet")
-
-
+# The attacks differentiate by one route.
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "attack"),
-    [  # the attacks differentiate by one route
-        pytest.param(name, attack, marks=[pytest.mark.slow] if name in LARGE else [])
-        for name, attack in zip(ARCHITECTURES, itertools.cycle((best, adaptive, inverting_gradients)))
-    ],
+    ("name", "attack"), [*zip(ARCHITECTURES, itertools.cycle((best, adaptive, inverting_gradients)), strict=False)]
 )
 def test_no_attack_refuses_an_architecture(name, attack, attacked):
     seen = attacked(build(name), _batch(0, torch.float32))

@@ -117,6 +117,7 @@ def test_a_worker_gives_the_row_of_this_process(two_images, capsys):
         assert (one["psnr"], one["psnr_to_next_image"]) == (other["psnr"], other["psnr_to_next_image"])
 
 
+@pytest.mark.slow
 def test_a_stopped_run_continues_and_names_every_command_but_no_folder(two_images, tmp_path, capsys):
     stored = json.loads(two_images.read_text())
     path = tmp_path / "result.json"

@@ -117,6 +117,7 @@ def test_an_unknown_kind_is_refused(command: Command) -> None:
     command("list", "nonsense", "--json").refused("'nonsense'")
 
 
+@pytest.mark.slow
 def test_the_package_runs_as_a_module(process: Process) -> None:
     listing = process("list", "threat_models", "--json")
     out, err = listing.communicate(timeout=300)

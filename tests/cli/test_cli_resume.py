@@ -158,7 +158,8 @@ def wait_for_a_result(database: Path, running: subprocess.Popen[str], *, seconds
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_process_that_is_stopped_loses_nothing_that_was_finished(
     command: Command, process: Process, small: Words, count_runs: list[str], how: signal.Signals
 ) -> None:

@@ -74,6 +74,23 @@ ATTACKED_BY = {**ATTACKS, "of_the_page": attack_of_the_page()}
 NAMESPACE["MeanGrey"] = attack_of_the_page()
 
 
+def in_turn(*others):
+    """Every attack with every client, each time with another of the ``others``: an attack meets all of these too."""
+    return [
+        pytest.param(attack, client, *others[(row + column) % len(others)])
+        for row, attack in enumerate(ATTACKED_BY)
+        for column, client in enumerate(CLIENTS)
+    ]
+
+
+def one_client_each():
+    """Every attack with one of the clients, in turn."""
+    return [(attack, list(CLIENTS)[row % len(CLIENTS)]) for row, attack in enumerate(ATTACKED_BY)]
+
+
+each_with_one_client = pytest.mark.parametrize(("attack", "client"), one_client_each(), indirect=True)
+
+
 @pytest.fixture(params=ATTACKED_BY)
 def attack(request):
     return short(ATTACKED_BY[request.param]())
@@ -135,6 +152,7 @@ def same(left: Reconstruction, right: Reconstruction) -> bool:
     )
 
 
+@each_with_one_client
 def test_the_same_attack_on_the_same_update_gives_the_same_result_in_a_worker_process_too(attack, run):
     # A worker receives both pickled.
     again, seen = pickle.loads(pickle.dumps((attack, run.seen)))  # noqa: S301
@@ -143,13 +161,13 @@ def test_the_same_attack_on_the_same_update_gives_the_same_result_in_a_worker_pr
 
 
 @pytest.mark.parametrize(
-    ("threat_model", "defence", "dtype"),
-    [
+    ("attack", "client", "threat_model", "defence", "dtype"),
+    in_turn(
         ("honest_but_curious", NoDefence(), torch.float32),
         ("strongest", Pruning(0.5), torch.float64),
         ("unaware", GaussianNoise(0.01), torch.float32),
-    ],
-    ids=["honest_but_curious", "strongest", "unaware"],
+    ),
+    indirect=["attack", "client"],
 )
 def test_what_comes_back_is_pixels_or_their_absence_is_explained_and_all_that_was_seen_stays_as_it_was(
     attack, client, threat_model, defence, dtype, attacked, bits
@@ -225,6 +243,7 @@ def test_an_update_that_diverged_is_refused_rather_than_explained(attack, client
             attack(spoilt(seen, name, bad), generator=seeded(0))
 
 
+@each_with_one_client
 def test_several_local_steps_are_no_obstacle(attack, client, attacked):
     module, batch, mode = client
     seen = attacked(module, batch, local_update=FedAvg(2, 1, 0.01), mode=mode)

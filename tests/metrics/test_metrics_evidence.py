@@ -95,6 +95,7 @@ def test_without_strangers_there_is_no_evidence() -> None:
     assert weigh_evidence(images, images, images[:0], SPACE).p == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["noise", "scene", "blurred", "mean", "constant"])
 def test_candidates_that_know_nothing_are_found_no_more_often_than_chance_says(kind: str) -> None:
     trials, strangers, hits = 120, 40, 0

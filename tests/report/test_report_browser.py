@@ -22,7 +22,7 @@ from leakgauge.audit.verdict import Verdict
 from leakgauge.report.audit_page import render_audit, write_report
 from leakgauge.space import Continuous, TableSpace, TokenSpace
 
-pytestmark = needs_browser
+pytestmark = [needs_browser, pytest.mark.slow]
 LONG = f"<{'Shield' * 30} object>"
 PAPER = 718
 """The pixels of an A4 page between its margins."""
@@ -115,7 +115,6 @@ def test_on_a_desk_the_name_of_an_attack_is_never_broken(browser: Any, page_of: 
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.slow
 def test_on_paper_nothing_is_cut_off_and_what_was_folded_is_open(
     name: str, browser: Any, page_of: Callable[[str], Path]
 ) -> None:
@@ -254,7 +253,6 @@ def test_redacted_rows_and_texts_keep_which_cells_came_back_and_no_value() -> No
 
 @pytest.mark.parametrize("name", ["crowded", "images", "rows", "texts"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.slow
 def test_words_stand_out_from_the_paper_in_light_and_dark(
     scheme: Any, name: str, browser: Any, page_of: Callable[[str], Path]
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_recipe_is_the_same_text_whenever_it_is_asked_for(table: Table, scale:
     assert not any(" at 0x" in text or "<lambda>" in text for text in once.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", OF_UPDATES, ids=repr)
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_update_can_be_attacked_at_every_scale(table: Table, scale: str) -> None:

@@ -101,6 +101,7 @@ KINDS = {
 """A row of each kind of attack, victim and measure."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_row_of_each_kind_is_measured_at_smoke_scale_on_embedded_photographs(name: str, options: Options) -> None:
     chosen = replace(TABLES[name], rows=tuple(TABLES[name].rows[row] for row in KINDS[name]))

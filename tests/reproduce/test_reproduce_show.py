@@ -158,6 +158,7 @@ def test_the_command_lists_tables(capfd: pytest.CaptureFixture[str]) -> None:
     assert "geiping2020/figure6" in call(capfd, "reproduce")[1]
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_with_json_one_object(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,6 +162,7 @@ def test_an_axis_of_words_and_numbers_is_a_column_of_parquet_too(tmp_path: Path)
     assert [(row["psnr"], row["more"]) for row in read] == [(None, None), (None, None), (None, 2)]
 
 
+@pytest.mark.slow
 def test_a_store_compared_with_itself_changed_nothing_and_one_that_leaks_more_fails(
     swept: Path, tmp_path: Path, capsys: Any
 ) -> None:

@@ -14,6 +14,7 @@ from leakgauge.tradeoff.plan import Condition
 from leakgauge.tradeoff.result import Tradeoff
 from leakgauge.training import DefendedTraining
 
+pytestmark = pytest.mark.slow  # the command of a trade-off is tried in `make test`
 TINY: dict[str, Any] = {
     "dataset": "digits",
     "model": "mlp:hidden=(6,)",

@@ -215,6 +215,7 @@ def leak(attacked, defence, attack, *, threat_model="informed", factory=None, co
     return psnr(found.inputs, batch.inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factory", [MLP((24,), "tanh"), Compact(width=4)], ids=repr)
 @pytest.mark.parametrize("defence", [Clipping(0.01), Soteria(percentile=80.0), DPSGD(0.1, 0.0)], ids=repr)
 def test_a_defence_that_stops_an_unaware_attacker_is_broken_by_one_who_knows(defence, factory, attacked):

@@ -138,6 +138,7 @@ def test_labels_that_are_hidden_are_restored(trained, attacked):
     assert torch.equal(FeatureMaps(budget=Budget(steps=2))(seen, generator=seeded(0)).labels, truth.labels)
 
 
+@pytest.mark.slow
 def test_a_batch_comes_back_with_the_label_of_each(trained, attacked):
     truth = photographs(0, 6)
     found = FeatureMaps(budget=Budget(steps=1_500))(attacked(trained, truth), generator=seeded(0))

@@ -79,6 +79,7 @@ def test_in_a_search_the_prior_is_what_it_is_without_fading_until_the_update_is_
 
 
 # Measured when written: 35.7 and 55.2 dB.
+@pytest.mark.slow
 def test_a_smooth_model_gives_the_image_itself_once_the_prior_lets_go(attacked):
     truth = Photos(size=16)().test[:1]
     seen = attacked(build(Compact(width=8), (3, 16, 16), 7, seed=0), truth)

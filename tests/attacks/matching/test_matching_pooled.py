@@ -75,6 +75,7 @@ def test_a_cell_is_what_most_starts_say_and_as_sure_as_they_agree():
     assert float(less[0, 0]) < 1
 
 
+@pytest.mark.slow
 def test_rows_come_back_with_their_cells_and_noise_leaves_the_starts_at_odds():
     rows = SPACE.decode(torch.rand(4, SPACE.shape[0], generator=seeded(3)))
     attack = tab_leak(steps=150, restarts=4)

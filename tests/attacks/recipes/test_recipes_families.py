@@ -124,6 +124,7 @@ def test_of_a_noisy_update_or_a_large_batch_one_angle_is_matched(attacked, examp
     assert matching_recipe(small, "auto", budget).objective == CosineByTensor()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", ["float16", "bfloat16"])
 def test_what_is_sent_in_half_precision_is_matched_like_what_is_not(half, attacked, examples):
     """Rounding errs in proportion and drowns no tensor, so that it is no reason to match one angle for all."""
@@ -135,6 +136,7 @@ def test_what_is_sent_in_half_precision_is_matched_like_what_is_not(half, attack
 
 
 # Measured when written: 17.2 and 11.0 dB.
+@pytest.mark.slow
 def test_patches_come_back_in_their_places_through_attention(attacked):
     """One angle over all tensors finds the patches, if at all, in another order."""
     truth = Photos(size=16)().test[:1]

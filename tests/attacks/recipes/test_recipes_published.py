@@ -305,6 +305,7 @@ def test_an_interrupted_langevin_run_goes_on_as_it_would_have(attacked, examples
 
 
 # Measured when written: 27 to 35 dB.
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
 def test_dlg_finds_photograph_and_label_that_nobody_told_it(seed, photos, attacked):
     index = photos.highlights[seed + 2]
@@ -328,6 +329,7 @@ def small_net(seed: int) -> nn.Module:
 
 
 # Measured when written: 0.65 dB after 60 steps, 2 dB after 600.
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
 def test_exact_batch_norm_statistics_help_grad_inversion(seed, photos, attacked):
     truth = photos.test[torch.tensor(photos.highlights[2 * seed : 2 * seed + 4])]
