@@ -152,15 +152,30 @@ def test_short_work_starts_no_process(prepared: PreparedAudit, tmp_path: Path, m
     assert len(found) == len(prepared.cases)
 
 
-def test_what_cannot_be_sent_runs_here(
-    prepared: PreparedAudit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Kept(Failing):
+    """Refuses to be sent as torch's modules with parametrisations do."""
+
+    def __call__(self, observation: UpdateObservation, **rest: object) -> Reconstruction:
+        return Reconstruction(None, None, Outcome.NOT_APPLICABLE)
+
+    def __getstate__(self) -> object:
+        raise RuntimeError("Only through state_dict().")
+
+
+def kept_here() -> type[Failing]:
     class Local(Failing):
         def __call__(self, observation: UpdateObservation, **rest: object) -> Reconstruction:
             return Reconstruction(None, None, Outcome.NOT_APPLICABLE)
 
+    return Local
+
+
+@pytest.mark.parametrize("attack", [kept_here(), Kept])
+def test_what_cannot_be_sent_runs_here(
+    attack: type[Failing], prepared: PreparedAudit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processes.ProcessCrew, "hire", lambda *_: pytest.fail("a process was started"))
-    cases = [replace(case, attack=Local()) for case in prepared.cases[:2]]
+    cases = [replace(case, attack=attack()) for case in prepared.cases[:2]]
     found = list(Processes(2, 0.0).run(cases, prepared.metrics, FolderStore.create(tmp_path)))
     assert len(found) == 2
 

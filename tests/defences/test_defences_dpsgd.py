@@ -53,6 +53,25 @@ def test_each_gradient_is_that_of_one_example(module, examples):
             torch.testing.assert_close(each[name][index], tensor)
 
 
+class Branching(torch.nn.Module):
+    """Does one thing with bright images and another with dark ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(SHAPE[0] * SHAPE[1] * SHAPE[2], 5)
+
+    def forward(self, images):
+        return self.head(images.flatten(1) if images.mean() > 0.5 else -images.flatten(1))
+
+
+def test_examples_of_a_model_that_branches_on_its_values_have_each_their_own_gradient(examples):
+    batch = examples(4, SHAPE, dtype=torch.float64)
+    means = batch.inputs.mean(dim=(1, 2, 3))
+    assert bool((means > 0.5).any())
+    assert bool((means < 0.5).any())
+    test_each_gradient_is_that_of_one_example(Branching().double(), examples)
+
+
 def test_a_batch_too_large_to_hold_is_taken_in_parts(module, examples):
     batch = examples(21, SHAPE, dtype=torch.float64)
     learner, state = learner_and_state(module)

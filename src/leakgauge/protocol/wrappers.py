@@ -92,8 +92,13 @@ def per_example_gradients(learner: Learner, state: ModelState, batch: Batch) -> 
     def loss(params: ParamTree, image: Tensor, label: Tensor) -> Tensor:
         return learner.objective(params, state.buffers, Batch(image[None], label[None]))
 
-    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0), randomness="different")
-    return each(dict(state.params), batch.inputs, batch.labels)
+    gradient, params = torch.func.grad(loss), dict(state.params)
+    try:
+        each = torch.func.vmap(gradient, in_dims=(None, 0, 0), randomness="different")
+        return each(params, batch.inputs, batch.labels)
+    except RuntimeError:  # of a model that branches on its values, which examples side by side cannot
+        found = [gradient(params, *one) for one in zip(batch.inputs, batch.labels, strict=True)]
+        return {name: torch.stack([one[name] for one in found]) for name in params}
 
 
 def mean_of_clipped(gradients: ParamTree, max_norm: float) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,18 @@ class Pack:
     def num_parameters(self) -> int:
         """Of the largest model; it decides on threads, and so on digits."""
         return max((case.source.num_parameters for case in self.cases), default=0)
+
+    @property
+    def content(self) -> tuple[tuple[Case, ...], Metrics]:
+        """All that a worker needs."""
+        return tuple(self.cases), dict(self.metrics)
+
+    def seal(self) -> bytes | None:
+        """What it holds as bytes, to be sent; None where that cannot be."""
+        try:
+            return pickle.dumps(self.content)
+        except Exception:  # a model of the user's own may refuse in any way: one with parametrisations does
+            return None
 
 
 class Executor(ABC):

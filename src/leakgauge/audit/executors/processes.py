@@ -91,12 +91,7 @@ def _sent(group: Iterable[tuple[Pack, bytes | None]]) -> Iterator[tuple[Pack, by
 
 def _seal(pack: Pack) -> bytes | None:
     """All that workers need; None where it cannot be sent, or is a single case, for which no process is started."""
-    if len(pack.cases) < 2:
-        return None
-    try:
-        return pickle.dumps((tuple(pack.cases), dict(pack.metrics)))
-    except (pickle.PicklingError, AttributeError, TypeError):
-        return None
+    return pack.seal() if len(pack.cases) > 1 else None
 
 
 @dataclass(eq=False)

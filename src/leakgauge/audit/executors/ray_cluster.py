@@ -98,12 +98,14 @@ def _knock(address: str) -> None:
 
 
 def _seal(cluster: Any, pack: Pack) -> bytes:
-    content = tuple(pack.cases), dict(pack.metrics)
+    if (sealed := pack.seal()) is not None:
+        return sealed
     try:
-        return pickle.dumps(content)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        dumped: bytes = cluster.cloudpickle.dumps(content)  # classes of a notebook travel by value
-        return dumped
+        dumped: bytes = cluster.cloudpickle.dumps(pack.content)  # classes of a notebook travel by value
+    except Exception as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InvalidCase(f"The model cannot be sent to other processes ({reason}); run without --ray.") from error
+    return dumped
 
 
 class CaseActor:
