@@ -324,6 +324,13 @@ NO_WAY = {
         "eval",
         "No trainable linear layer with a bias",
     ),
+    "a weight made of others": (
+        lambda: nn.Sequential(
+            nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 3, 3)), nn.Flatten(), nn.Linear(588, 10)
+        ).double(),
+        "eval",
+        "computes its weight from other tensors",
+    ),
     "normalised by itself": (
         lambda: nn.Sequential(
             nn.Conv2d(3, 3, 3, padding=1), nn.InstanceNorm2d(3), nn.Flatten(), nn.Linear(768, 10)

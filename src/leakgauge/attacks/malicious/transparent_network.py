@@ -72,6 +72,8 @@ def _delta(
     name: str, layer: nn.Conv2d, state: ModelState, taps: Sequence[tuple[int, int]], low: Tensor, slope: Tensor
 ) -> dict[str, Tensor]:
     held = {**state.params, **state.buffers}
+    if f"{name}.weight" not in held:
+        raise UnsupportedModel(f"The layer {name!r} computes its weight from other tensors; use another attack.")
     weight = torch.zeros_like(held[f"{name}.weight"])
     biased = layer.bias is not None
     for track, (row, column) in product(range(len(low)), taps):
