@@ -54,14 +54,15 @@ def test_each_gradient_is_that_of_one_example(module, examples):
 
 
 class Branching(torch.nn.Module):
-    """Does one thing with bright images and another with dark ones."""
+    """Does one thing with bright images and another with dark ones; one of its parameters is a single number."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(0.5))
         self.head = torch.nn.Linear(SHAPE[0] * SHAPE[1] * SHAPE[2], 5)
 
     def forward(self, images):
-        return self.head(images.flatten(1) if images.mean() > 0.5 else -images.flatten(1))
+        return self.head(self.scale * images.flatten(1) if images.mean() > 0.5 else -images.flatten(1))
 
 
 def test_examples_of_a_model_that_branches_on_its_values_have_each_their_own_gradient(examples):
@@ -69,7 +70,13 @@ def test_examples_of_a_model_that_branches_on_its_values_have_each_their_own_gra
     means = batch.inputs.mean(dim=(1, 2, 3))
     assert bool((means > 0.5).any())
     assert bool((means < 0.5).any())
-    test_each_gradient_is_that_of_one_example(Branching().double(), examples)
+    module = Branching().double()
+    test_each_gradient_is_that_of_one_example(module, examples)
+    brightest = int(means.argmax())
+    one = batch[slice(brightest, brightest + 1)]
+    clipped, private = sent(module, one, Clipping(1e-2)), sent(module, one, DPSGD(1e-2, 0.0))
+    assert float(clipped["scale"].abs()) > 0
+    torch.testing.assert_close(private["scale"], clipped["scale"], rtol=1e-3, atol=1e-9)
 
 
 def test_a_batch_too_large_to_hold_is_taken_in_parts(module, examples):

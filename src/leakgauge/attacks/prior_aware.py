@@ -132,6 +132,6 @@ def _clipped(client: Private, learner: Learner, state: ModelState, batch: Batch)
     rows = []
     for start in range(0, len(batch), _TOGETHER):
         gradients = per_example_gradients(learner, state, batch[slice(start, start + _TOGETHER)])
-        flat = torch.cat([tensor.flatten(1) for tensor in gradients.values()], dim=1)
+        flat = torch.cat([tensor.reshape(len(tensor), -1) for tensor in gradients.values()], dim=1)
         rows.append(flat * clip_factors(flat.square().sum(dim=1, keepdim=True), client.max_grad_norm))
     return torch.cat(rows).detach()

@@ -56,10 +56,11 @@ class Loss(ABC):
         if self.output is not None:
             output = _part(output, self.output)
         if not isinstance(output, Tensor):
+            part: str | int = 0 if isinstance(output, tuple | list) else "logits"
             raise InvalidCase(
                 f"The model returned {describe_output(output)} where the loss needs a tensor, one row of class "
-                "scores per input; name its part, such as CrossEntropy(output='logits'), on the command line --loss "
-                "cross_entropy:output=logits, or pass a loss of your own, loss(output, labels)."
+                f"scores per input; name its part, such as CrossEntropy(output={part!r}), on the command line --loss "
+                f"cross_entropy:output={part}, or pass a loss of your own, loss(output, labels)."
             )
         return output
 

@@ -103,7 +103,8 @@ def per_example_gradients(learner: Learner, state: ModelState, batch: Batch) -> 
 
 def mean_of_clipped(gradients: ParamTree, max_norm: float) -> dict[str, Tensor]:
     """The mean over the first axis of g_i * min(1, max_norm / |g_i|), |g_i| over all tensors of example i."""
-    squares = torch.stack([tensor.flatten(1).square().sum(dim=1) for tensor in gradients.values()]).sum(dim=0)
+    rows = [tensor.reshape(len(tensor), -1) for tensor in gradients.values()]  # a parameter may be a single number
+    squares = torch.stack([row.square().sum(dim=1) for row in rows]).sum(dim=0)
     factors = clip_factors(squares, max_norm)
     return {name: torch.tensordot(factors, t, dims=1) / len(factors) for name, t in gradients.items()}
 
