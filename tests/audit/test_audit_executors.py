@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ from torch import Generator
 
 from leakgauge.audit.case import Case
 from leakgauge.audit.execute import PreparedAudit, execute
-from leakgauge.audit.executors import InProcess, Pack, Processes, cores, processes
+from leakgauge.audit.executors import InProcess, Pack, Processes, cores, processes, ray_cluster
 from leakgauge.audit.executors.memory import MemoryLimit, available, needed, peak
 from leakgauge.audit.plan import AuditPlan, prepare
 from leakgauge.audit.run import recall_answer
@@ -178,6 +180,12 @@ def test_what_cannot_be_sent_runs_here(
     cases = [replace(case, attack=attack()) for case in prepared.cases[:2]]
     found = list(Processes(2, 0.0).run(cases, prepared.metrics, FolderStore.create(tmp_path)))
     assert len(found) == 2
+
+
+def test_what_cannot_be_sent_to_a_cluster_is_refused_in_a_sentence(prepared: PreparedAudit) -> None:
+    pack = Pack([replace(prepared.cases[0], attack=Kept())], prepared.metrics)
+    with pytest.raises(InvalidCase, match=r"RuntimeError: Only through state_dict\(\)\); run without --ray\.$"):
+        ray_cluster._seal(SimpleNamespace(cloudpickle=pickle), pack)  # cloudpickle asks the class as well
 
 
 def test_a_case_that_fails_is_recorded_tried_again_and_stops_no_other(prepared: PreparedAudit, tmp_path: Path) -> None:

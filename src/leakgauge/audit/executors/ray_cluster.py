@@ -103,7 +103,7 @@ def _seal(cluster: Any, pack: Pack) -> bytes:
     try:
         dumped: bytes = cluster.cloudpickle.dumps(pack.content)  # classes of a notebook travel by value
     except Exception as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = type(error).__name__ + f": {error}".partition("\n")[0].rstrip(".")
         raise InvalidCase(f"The model cannot be sent to other processes ({reason}); run without --ray.") from error
     return dumped
 
