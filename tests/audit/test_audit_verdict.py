@@ -318,6 +318,29 @@ def test_the_power_is_that_of_the_control_at_the_lower_end_of_its_interval(make_
     assert (power.one, power.all_of_them) == pytest.approx((rate, 1 - (1 - rate) ** 2))
 
 
+@pytest.mark.parametrize(
+    ("found", "tried", "examples", "reasons"),
+    [
+        (0, 5, 1, (Reason.CONTROL_FAILED,)),
+        (3, 5, 1, (Reason.CONTROL_WEAK,)),  # a leak would have been seen in three of five
+        (4, 5, 1, ()),
+        (2, 6, 2, (Reason.CONTROL_WEAK,)),  # 1 - (2/3)^2 = .56
+        (3, 5, 2, ()),  # 1 - .4^2 = .84
+        (1, 6, 8, (Reason.CONTROL_WEAK,)),
+        (2, 6, 8, ()),
+    ],
+)
+def test_an_acquittal_needs_a_control_by_which_a_leak_would_probably_have_been_seen(
+    found: int, tried: int, examples: int, reasons: tuple[Reason, ...], make_record: MakeRecord
+) -> None:
+    real = make_record(evidence=(CHANCE,) * examples, strangers=4000)
+    controls = [SURE] * found + [CHANCE] * (tried - found)
+    nulls = [make_record(null=1, evidence=(1.0,) * examples, control=tuple(controls))]
+    judgement = summarise_records([real, *nulls], {}).judgement("none")
+    assert judgement.reasons == reasons
+    assert judgement.verdict is (Verdict.INCONCLUSIVE if reasons else Verdict.NO_LEAK_FOUND)
+
+
 def test_the_undefended_nulls_are_the_control_of_every_defence(make_record: MakeRecord) -> None:
     def cases(defence: str, control: float) -> list[Record]:
         real = make_record(defence=defence, evidence=(CHANCE,), strangers=4000)

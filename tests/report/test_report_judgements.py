@@ -112,8 +112,19 @@ def test_the_control_and_the_power_speak_of_the_attack_that_finds_most() -> None
 
 def test_a_low_power_is_called_so() -> None:
     case = record(hits=0, residual=0.1)
-    rows = audit_of([case, replace(null_of(case), control=(0.0,) + (0.5,) * 7)]).rows
-    assert describe_power(rows).endswith("of all 8 with only 0.17.")
+    rows = audit_of([case, replace(null_of(case), control=(0.0,) * 2 + (0.5,) * 6)]).rows
+    assert describe_power(rows).endswith("of all 8 with only 0.45.")
+
+
+def test_a_control_that_found_little_is_not_said_to_have_worked_or_to_have_found_nothing() -> None:
+    cases = [record("none", 0, residual=0.1), record("pruning", 0, residual=0.1)]
+    dim = [replace(null_of(case), control=(0.0,) + (0.5,) * 7) for case in cases]
+    first, *rest = headline(audit_of([*cases, *dim]))
+    assert first == (
+        "Inconclusive: the attack finds too little in other updates even without a defence, so no defence is credited; "
+        "give it a larger budget, more rounds, or try another attack."
+    )
+    assert rest == ["The control found little: quasi_newton found 1 of 8 other images in undefended updates."]
 
 
 def test_the_crowd_is_described_by_its_size_and_kind() -> None:

@@ -20,6 +20,8 @@ SIGNIFICANT = 0.05
 """How often, at most, an update that gives nothing away is said to leak."""
 CERTAIN = 1e-4
 """What a corrected p-value has to stay below where the declared client does not explain the update."""
+POWERFUL = 0.8
+"""How probable it has to be that a leak of all private examples would have been seen, for none to be worth saying."""
 _SLOWEST = 0.1
 """The least exponent with which the p-values of unrelated updates fall."""
 EXPLAINED = 0.05
@@ -53,6 +55,7 @@ class Reason(Enum):
     NOT_EXPLAINED = "the declared client does not explain the update"
     BUDGET_ENDED = "the budget ended before the loss settled"
     CONTROL_FAILED = "the positive control failed"
+    CONTROL_WEAK = "the positive control found too little"
     NO_CONTROL = "there is no positive control"
     CROWD_TOO_SMALL = "the crowd is too small"
     CROWD_OF_ANOTHER_KIND = "the crowd is not of the private examples' kind"
@@ -89,7 +92,7 @@ class Power:
     one: float
     all_of_them: float
     suffices: bool = True
-    """Whether a leak of all of them had rather been seen than overlooked, at the rate itself and with what leaked of
+    """Whether a leak of all of them had probably been seen (`POWERFUL`), at the rate itself and with what leaked of
     them undefended."""
 
 
@@ -229,7 +232,7 @@ def _judge_one(
     if power is None:
         reasons.append(Reason.NO_CONTROL)
     elif not power.suffices and not small:
-        reasons.append(Reason.CONTROL_FAILED)
+        reasons.append(Reason.CONTROL_WEAK if power.seen else Reason.CONTROL_FAILED)
     elif power.suffices and any(record.settled is False for record in records) and _settled(controls, tests):
         reasons.append(Reason.BUDGET_ENDED)
     if any(record.outcome is Outcome.OVERDUE for record in records) and Reason.BUDGET_ENDED not in reasons:
@@ -289,7 +292,7 @@ def _power(controls: Sequence[Record], tests: int, examples: int, undefended: Se
         return None
     rate = stats.binomtest(sum(tried), len(tried)).proportion_ci(method="wilson").low
     both = (*tried, *undefended)
-    suffices = 1 - (1 - sum(both) / len(both)) ** examples >= 0.5
+    suffices = 1 - (1 - sum(both) / len(both)) ** examples >= POWERFUL
     return Power(sum(tried), len(tried), rate, 1 - (1 - rate) ** examples, suffices)
 
 
@@ -300,11 +303,11 @@ def gravest(verdicts: Iterable[Verdict]) -> Verdict:
 def of_all(judgements: Sequence[Judgement]) -> Judgement:
     """The judgement of a defence: the gravest of its attacks.
 
-    One attack whose control worked suffices to say that no leak was found: that another failed its own control is then
-    no reason for doubt.
+    One attack whose control worked suffices to say that no leak was found: that another failed its own control, or
+    found too little in it, is then no reason for doubt.
     """
     found_nothing = any(one.verdict is Verdict.NO_LEAK_FOUND for one in judgements)
-    failed = {Reason.CONTROL_FAILED, Reason.NO_CONTROL}
+    failed = {Reason.CONTROL_FAILED, Reason.CONTROL_WEAK, Reason.NO_CONTROL}
     counted = [one for one in judgements if not (found_nothing and one.reasons and failed.issuperset(one.reasons))]
     worst = gravest(one.verdict for one in counted)
     return next((one for one in counted if one.verdict is worst), NOTHING_TO_JUDGE)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from leakgauge.audit.result import RECORDED, UNDEFENDED, AuditResult, Finding
 from leakgauge.audit.verdict import Verdict, gravest
-from leakgauge.report.judgements import VACUOUS, show_leaked, show_percent
+from leakgauge.report.judgements import VACUOUS, name_control, show_leaked, show_percent
 from leakgauge.report.words import join, noun, of_encodings, only_labels_leak, short_names, standings
 
 
@@ -38,7 +38,7 @@ def _control(rows: Sequence[Finding]) -> str:
     tried = [row.power for row in rows if row.power is not None and row.power.tried]
     if not tried:
         return "no control was run"
-    return "the control worked" if any(power.seen for power in tried) else "the control failed"
+    return f"the control {name_control(tried)}"
 
 
 def _possible(row: Finding, judged: Sequence[Finding]) -> str:

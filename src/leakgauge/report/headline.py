@@ -39,6 +39,8 @@ Names = Callable[[Sequence[Finding]], str]
 """How a sentence calls the defences of some rows."""
 
 _NO_CREDIT = "so no defence is credited"
+_DOUBTED = {Reason.CONTROL_FAILED, Reason.CONTROL_WEAK}
+"""Reasons that doubt the attack and not the defence."""
 
 
 def headline(result: AuditResult) -> tuple[str, ...]:
@@ -152,7 +154,7 @@ def _of_doubtful(defended: Sequence[Finding], names: Names) -> list[str]:
     """What cannot be told of some defences, those of one reason in one sentence."""
     doubtful = [row for row in defended if row.verdict is Verdict.INCONCLUSIVE]
     groups = {reasons: [row for row in doubtful if row.judgement.reasons == reasons] for reasons in _reasons(doubtful)}
-    so = {reasons: _NO_CREDIT if Reason.CONTROL_FAILED in reasons else "" for reasons in groups}
+    so = {reasons: _NO_CREDIT if _DOUBTED & set(reasons) else "" for reasons in groups}
     return [
         f"Inconclusive with {names(rows)}: {explain_doubt(rows[0], so=so[reasons])}."
         for reasons, rows in groups.items()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from leakgauge.audit.record import Record
 from leakgauge.audit.result import RECORDED, AuditResult, Finding
-from leakgauge.audit.verdict import Reason, Verdict
+from leakgauge.audit.verdict import Power, Reason, Verdict
 from leakgauge.bounds import Bound
 from leakgauge.metrics import PSNR, Summary
 from leakgauge.report.words import capitalise, join, noun, short_names, standings
@@ -44,6 +44,10 @@ REASONS = {
         "the attack finds nothing in other updates even without a defence",
         "give it a larger budget or try another attack",
     ),
+    Reason.CONTROL_WEAK: Clause(
+        "the attack finds too little in other updates even without a defence",
+        "give it a larger budget, more rounds, or try another attack",
+    ),
     Reason.NO_CONTROL: Clause(
         "whether the attack finds anything without a defence is not known", "give references, so that it can be tried"
     ),
@@ -73,6 +77,10 @@ REASONS = {
 _RECORDED_REASONS = REASONS | {
     Reason.CONTROL_FAILED: Clause(
         "the attack finds nothing in simulated updates of the declared client either",
+        "give it a larger budget or try another attack",
+    ),
+    Reason.CONTROL_WEAK: Clause(
+        "the attack finds too little in simulated updates of the declared client",
         "give it a larger budget or try another attack",
     ),
     Reason.NO_CONTROL: Clause(
@@ -232,8 +240,15 @@ def describe_control(rows: Iterable[Finding]) -> str:
         return ""
     where = "simulated" if best.defence == RECORDED else "undefended"
     others = f"{best.power.tried} other {noun([best])}{'' if best.power.tried == 1 else 's'}"
-    outcome = "worked" if best.power.seen else "failed"
+    outcome = name_control([best.power])
     return f"The control {outcome}: {best.attack} found {best.power.seen} of {others} in {where} updates."
+
+
+def name_control(tried: Sequence[Power]) -> str:
+    """What became of the control, by the attack that found most."""
+    if any(power.seen and power.suffices for power in tried):
+        return "worked"
+    return "found little" if any(power.seen for power in tried) else "failed"
 
 
 def describe_power(rows: Iterable[Finding]) -> str:
