@@ -113,6 +113,18 @@ def test_the_sheet_shows_originals_above_what_came_back(options: Options) -> Non
     assert np.abs(pixels[16:32, :16].astype(int) - expected).max() <= 1
 
 
+def test_rows_that_were_not_measured_again_keep_their_pictures(options: Options) -> None:
+    sheet, table = options.out / "sheet.png", images_of(EXACT, replace(EXACT, updates=1))
+    write_sheet(reproduce(table, options), sheet)
+    whole = np.asarray(Image.open(sheet))
+    for row in table.rows:
+        write_sheet(reproduce(table, replace(options, rows=(row.label,))), sheet)
+        assert np.array_equal(np.asarray(Image.open(sheet)), whole)
+    sheet.write_bytes(b"no picture")  # then there is nothing to keep
+    write_sheet(reproduce(table, replace(options, rows=(table.rows[1].label,))), sheet)
+    assert len(np.asarray(Image.open(sheet))) == len(whole) / 2
+
+
 def test_ten_pairs_at_most_are_kept_of_a_row(options: Options) -> None:
     for _ in range(2):  # measured, then read again
         result = reproduce(table_of(Counting(1)), options)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -16,6 +19,8 @@ MOST = 10
 """Pairs in a line of a sheet."""
 
 _GAP = 2
+_LABELS = "strips"
+"""The text of a sheet that has the label and the height of each of its strips."""
 
 
 def to_picture(image: Tensor) -> Image.Image:
@@ -45,12 +50,26 @@ def strip(*lines: Iterable[Tensor]) -> Tensor:
     return drawn if len(drawn) == 3 else drawn[:1].expand(3, -1, -1)
 
 
-def write_strips(strips: Sequence[Tensor], path: Path) -> Path | None:
-    """One below the other, as a PNG; None if there is none."""
+def write_strips(strips: Sequence[Tensor], path: Path, labels: Sequence[str] = ()) -> Path | None:
+    """One below the other, as a PNG in which `read_strips` finds those with labels; None if there is none."""
     if not strips:
         return None
     width = max(one.shape[2] for one in strips)
     sheet = torch.cat([pad(one, (0, width - one.shape[2], 0, _GAP), value=1.0) for one in strips], 1)
+    info = PngInfo()
+    info.add_text(_LABELS, json.dumps([[label, one.shape[1]] for label, one in zip(labels, strips)]))
     with atomic_path(path) as temporary:
-        to_picture(sheet).save(temporary, "PNG")
+        to_picture(sheet).save(temporary, "PNG", pnginfo=info if labels else None)
     return path
+
+
+def read_strips(path: Path) -> dict[str, Tensor]:
+    """The strips of a sheet by their labels; none where it is missing, damaged or without labels."""
+    try:
+        with Image.open(path) as picture:
+            labelled = json.loads(picture.info[_LABELS])
+            sheet = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1) / 255
+        ends = np.cumsum([height + _GAP for _, height in labelled])
+        return {label: sheet[:, end - _GAP - height : end - _GAP] for (label, height), end in zip(labelled, ends)}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}

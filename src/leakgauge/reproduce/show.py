@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table as Grid
 from rich.text import Text
 
-from leakgauge.report.images import MOST, strip, write_strips
+from leakgauge.report.images import MOST, read_strips, strip, write_strips
 from leakgauge.reproduce.result import RowResult, TableResult
 from leakgauge.reproduce.table import Measured, Published, Table
 
@@ -79,9 +79,17 @@ def _columns_of_several(result: TableResult) -> _Columns:
 
 
 def write_sheet(result: TableResult, path: Path) -> Path | None:
-    """For each row a line of private images above a line of what came back; None if no row has pictures."""
-    pairs = [(row.found.originals, row.found.estimates) for row in result.rows]
-    return write_strips([strip(a[:MOST], b[:MOST]) for a, b in pairs if a is not None and b is not None], path)
+    """For each row a line of private images above a line of what came back; None if no row has pictures.
+
+    Rows that stand beside the measured ones keep the pictures that they have in this file.
+    """
+    drawn = {label: one for label, one in read_strips(path).items() if label in result.beside}
+    for row in result.rows:
+        originals, estimates = row.found.originals, row.found.estimates
+        if originals is not None and estimates is not None:
+            drawn[row.row.label] = strip(originals[:MOST], estimates[:MOST])
+    labels = [row.label for row in result.table.rows if row.label in drawn]
+    return write_strips([drawn[label] for label in labels], path, labels)
 
 
 def _shared(rows: Sequence[RowResult]) -> list[str]:
