@@ -71,5 +71,5 @@ def read_strips(path: Path) -> dict[str, Tensor]:
             sheet = torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1) / 255
         ends = np.cumsum([height + _GAP for _, height in labelled])
         return {label: sheet[:, end - _GAP - height : end - _GAP] for (label, height), end in zip(labelled, ends)}
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, SyntaxError, ValueError, TypeError, KeyError):  # Pillow calls a broken chunk a SyntaxError
         return {}
