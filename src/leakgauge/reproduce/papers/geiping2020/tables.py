@@ -92,8 +92,8 @@ TABLES: tuple[Table, ...] = (
             "At cpu scale the images are those from 100 on, at long those from 2000 on, as our recipe was tuned on "
             "earlier ones; at full scale they are the paper's, 0 to 99, and our own row is flattered.",
             f"{_LONG_RESNETS} The trained one has weights of another training, 16 channels wide, and the trained LeNet "
-            "those of one with weight decay and augmentation. Attacks on LeNet, and the proposed one on the trained "
-            "residual network, have the paper's iterations, others on residual networks 20 CPU seconds.",
+            "those of one with weight decay and augmentation. Attacks on LeNet, and the proposed one on residual "
+            "networks, have the paper's iterations, others on residual networks 20 CPU seconds.",
         ),
     ),
     Table(
