@@ -10,6 +10,7 @@ from typing import Any
 import readings
 from leakgauge.reproduce import TABLES
 from leakgauge.reproduce.orders import orders
+from leakgauge.reproduce.standing import in_all
 from readings import Result, measured, number, published
 
 
@@ -45,19 +46,22 @@ def _reproduction(name: str, result: Result) -> str:
     columns = [f"{metric}: {column}" for metric in metrics for column in ("published", "ours", "null")]
     columns = [column for column in columns if _filled(column, metrics[0], result)]
     work = ["updates", "steps", "seconds"] if "updates" in result["rows"][0] else ["runs", "seconds"]
-    told = any(row.get("differs") for row in result["rows"])
+    differing = [row.get("differs", []) for row in result["rows"]]
+    shared = in_all(differing)
+    own = ["; ".join(one for one in differs if one not in shared) for differs in differing]
     rows = []
-    for row in result["rows"]:
+    for row, other in zip(result["rows"], own, strict=True):
         remarks = "".join(f" **({remark})**" for remark in readings.remarks(result, row, metrics[0]))
         cells = [row["label"] + _trained(row.get("training")) + remarks]
         for column in columns:
             metric, _, kind = column.partition(": ")
             cells.append(_cell(row, kind, metric, metrics[0]))
         cells += _of_update(row) if "updates" in row else _of_study(row, metrics[0])
-        rows.append([*cells, *(["; ".join(row.get("differs", []))] if told else [])])
-    notes = "\n".join(f"- {note}" for note in (*_notes(result), *_reasons(result)))
-    other = ["other than in the paper"] * told
-    head, body = _head(name, result, [result["command"]]), table(["setting", *columns, *work, *other], rows)
+        rows.append([*cells, *([other] if any(own) else [])])
+    everywhere = [f"In every row other than in the paper: {'; '.join(shared)}."] if shared else []
+    notes = "\n".join(f"- {note}" for note in (*everywhere, *_notes(result), *_reasons(result)))
+    columns = ["setting", *columns, *work, *(["other than in the paper"] if any(own) else [])]
+    head, body = _head(name, result, [result["command"]]), table(columns, rows)
     return f"{head}\n{body}{_verdict(result)}\n{notes}\n{_sheet(name)}"
 
 

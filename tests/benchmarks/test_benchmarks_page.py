@@ -56,6 +56,17 @@ def test_the_page_shows_what_a_row_has_other_than_the_paper():
     assert "other than in the paper" not in section("x.json", a_result())
 
 
+def test_the_page_says_once_what_all_rows_have_other_than_the_paper():
+    (row,) = a_result()["rows"]
+    width, steps = "model.base_width 16 for 64", "steps 5 for 100"
+    rows = [{**row, "label": name, "differs": differs} for name, differs in (("a", [width]), ("b", [width, steps]))]
+    shown = section("x.json", a_result(rows=rows))
+    assert shown.count(width) == 1
+    assert f"- In every row other than in the paper: {width}." in shown
+    assert f"| 1 | {steps} |" in shown
+    assert "| other than in the paper |" not in section("x.json", a_result(rows=[{**rows[0]}] * 2))
+
+
 def test_the_page_shows_who_leads_each_cell_in_bold_where_ahead_of_all():
     won = {"first": "a", "second": "b", "difference": 1.25, "deviation": 0.5, "ahead": True}
     close = {"first": "b", "second": "a", "difference": 0.1, "deviation": None, "ahead": False}

@@ -12,12 +12,13 @@ from rich.text import Text
 
 from leakgauge.report.images import MOST, read_strips, strip, write_strips
 from leakgauge.reproduce.result import RowResult, TableResult
+from leakgauge.reproduce.standing import in_all
 from leakgauge.reproduce.table import Measured, Published, Table
 
 
 def grid(result: TableResult) -> Grid:
     """The published number beside ours and the null, and the work behind it; made for a console of 100 columns."""
-    table, shared = result.table, _shared(result.rows)
+    table, shared = result.table, in_all([row.differs() for row in result.rows])
     notes = [*result.notes, *([f"In every row other than in the paper: {'; '.join(shared)}."] if shared else [])]
     drawn = Grid(
         box=box.SIMPLE_HEAD,
@@ -90,12 +91,6 @@ def write_sheet(result: TableResult, path: Path) -> Path | None:
             drawn[row.row.label] = strip(originals[:MOST], estimates[:MOST])
     labels = [row.label for row in result.table.rows if row.label in drawn]
     return write_strips([drawn[label] for label in labels], path, labels)
-
-
-def _shared(rows: Sequence[RowResult]) -> list[str]:
-    """What all rows have other than in the paper, in the order of the first; of a single row nothing is shared."""
-    differing = [row.differs() for row in rows]
-    return [one for one in differing[0] if all(one in other for other in differing)] if len(rows) > 1 else []
 
 
 def _setting(row: RowResult, shared: Sequence[str]) -> Text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
@@ -68,6 +68,15 @@ def differences(here: Any, paper: Any, path: str = "") -> Iterator[str]:
             yield from differences(ours, theirs, f"{path}[{number}]")
     else:
         yield f"{path} {here!r} for {paper!r}".strip()
+
+
+def in_all(differing: Sequence[Sequence[str]]) -> list[str]:
+    """What all rows have other than the paper, in the order of the first; of a single row nothing is shared.
+
+    >>> in_all([["width 16 for 64", "steps 5 for 9"], ["width 16 for 64"]])
+    ['width 16 for 64']
+    """
+    return [one for one in differing[0] if all(one in other for other in differing)] if len(differing) > 1 else []
 
 
 def _compared(metric: str, ours: Mapping[str, Any] | None, null: Mapping[str, Any] | None) -> bool:

@@ -147,9 +147,10 @@ def table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> 
     # The untrained residual network is twice as wide as the trained one, which lets our own attack see spans. Out of
     # the trained one some images come back and some do not: a mean over five says little.
     varied = not small and trained and attack_name == PROPOSED
+    iterations = small or attack_name == PROPOSED
     return Setting(
         model=lenet_zhu() if small else _resnet(20, 64, scale, narrow=16 if trained else 32),
-        attack=_limit(attacks[attack_name](), scale, seconds=seconds, long=None if small or attack_name == PROPOSED else _RESIDUAL),
+        attack=_limit(attacks[attack_name](), scale, seconds=seconds, long=None if iterations else _RESIDUAL),
         updates=at_scale(
             {"smoke": 1, "cpu": 6 if slow else 12 if small else 3, "long": 10 if varied else 5, "full": 100}, scale
         ),
