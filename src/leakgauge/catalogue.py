@@ -123,6 +123,7 @@ from leakgauge.models import (
     MLP,
     VGG,
     Compact,
+    ConvMLP,
     ConvNet,
     LeNet,
     LeNet5,
@@ -236,6 +237,7 @@ CLIENT_PARTS: Shelf = {"augmentation": Augmentation, "sharing": Sharing, "transp
 MODELS: Shelf = {
     "bert": BERT,
     "compact": Compact,
+    "conv_mlp": ConvMLP,
     "convnet": ConvNet,
     "gpt": GPT,
     "lenet": LeNet,

@@ -15,6 +15,7 @@ from leakgauge.models import (
     MLP,
     VGG,
     Compact,
+    ConvMLP,
     ConvNet,
     LeNet,
     LeNet5,
@@ -309,6 +310,14 @@ def convnet_before_its_first_pool(padding: str) -> tuple[nn.Module, torch.Tensor
 
 def roll(images: torch.Tensor, down: int, right: int) -> torch.Tensor:
     return torch.roll(images, (down, right), dims=(-2, -1))
+
+
+@pytest.mark.parametrize("hidden", [(), (16,), (16, 7)])
+def test_conv_mlp_has_the_count_of_its_convolutions_and_of_every_linear_layer(hidden):
+    width, sizes = 6, (6 * 8 * 8, *hidden, 10)
+    convolutions = 3 * width * 9 + width + width * width * 9 + width
+    linear = sum(before * after + after for before, after in pairwise(sizes))
+    assert parameters(ConvMLP(2, width, list(hidden))) == convolutions + linear
 
 
 def test_plain_has_the_count_of_its_five_convolutions_and_two_strides():

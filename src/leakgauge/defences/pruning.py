@@ -46,7 +46,10 @@ class Pruning(UpdateTransform):
         scale = _length(tensor.detach(), kept) / _length(observed, kept).clamp_min(_TINY)
         # Where more or fewer entries are visible than one pruning leaves, the smallest is no bound: nothing is asked.
         bound = torch.where(kept.sum() == survivors(tensor, self.keep), _SLACK * scale * smallest, torch.inf)
-        return torch.where(kept, tensor, tensor - torch.minimum(torch.maximum(tensor, -bound), bound))
+        # What is subtracted is fixed, which has the same derivative and leaves one operation to follow back.
+        limit, now = torch.where(kept, 0.0, bound), tensor.detach()
+        within = torch.minimum(torch.maximum(now, -limit), limit)
+        return torch.where(kept | (now.abs() > limit), tensor - within, 0.0)
 
 
 def keep_largest(tensor: Tensor, share: float) -> Tensor:

@@ -3,6 +3,7 @@
 from leakgauge.models.base import ACTIVATIONS, ModelFactory, Normalisation, Normalise, Padding, build
 from leakgauge.models.bert import BERT
 from leakgauge.models.compact import Compact
+from leakgauge.models.conv_mlp import ConvMLP
 from leakgauge.models.convnet import ConvNet
 from leakgauge.models.gpt import GPT
 from leakgauge.models.language import CausalText, ClassifiedText, encode_texts, space_of_tokenizer

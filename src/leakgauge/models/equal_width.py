@@ -21,12 +21,13 @@ from leakgauge.types import Shape
 
 
 class EqualWidth(ABC):
-    """Convolutions of equal width and odd kernel, each with its activation, and the linear head."""
+    """Convolutions of equal width and odd kernel, each with its activation, hidden linear layers, and the head."""
 
     kernel: ClassVar[int] = 3
     width: int
     activation: str
     batch_norm: bool = False
+    hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_positive(self, width=self.width)
@@ -49,6 +50,10 @@ class EqualWidth(ABC):
             incoming = self.width
         layers["flatten"] = nn.Flatten()
         features = self.width * prod(side_after(side, *self.strides) for side in sides)
+        for index, size in enumerate(self.hidden, start=1):
+            layers[f"linear{index}"] = nn.Linear(features, size)
+            layers[f"linear{index}_act"] = make_activation(self.activation)
+            features = size
         return assemble(shape, num_classes, normalisation, layers, features=features)
 
 

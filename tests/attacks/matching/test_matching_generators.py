@@ -36,11 +36,12 @@ from leakgauge.attacks.matching import (
     TrainedGenerator,
     UntrainedGenerator,
     WeightsPerImage,
+    Yielding,
 )
 from leakgauge.attacks.matching.parametrisations.generators.trained import onto_l1_ball
 from leakgauge.attacks.matching.parametrisations.generators.untrained import largest_singular_value
 from leakgauge.attacks.matching.priors import Penalties, SideBySide
-from leakgauge.attacks.matching.priors.balanced import WeighedPrior
+from leakgauge.attacks.matching.priors.base import WeighedPrior
 from leakgauge.attacks.recipes import ci_net, gias, gias_on_noise, gifd
 from leakgauge.errors import InvalidCase, InvalidFile, UnsupportedModel
 from leakgauge.generative import DCGAN, write_generator
@@ -496,10 +497,24 @@ def test_a_balanced_prior_is_the_asked_share_of_the_matching_loss(loss):
     assert float(weight * prior.prior(images)) == pytest.approx(0.3 * loss)
 
 
+@pytest.mark.parametrize(("loss", "share"), [(0.3, 0.4), (0.03, 0.4), (0.003, 0.04), (3e-5, 4e-4)])
+def test_a_yielding_prior_is_balanced_down_to_what_counts_as_explained_and_then_falls_with_the_loss(loss, share):
+    images = torch.rand(1, 3, *SHAPE, generator=seeded(0))
+    prior = Yielding(TotalVariation(1.0), share=0.4, explained=0.03)
+    weight = prior.weigh(prior.prior, images, torch.tensor([loss]))
+    assert float(weight * prior.prior(images)) == pytest.approx(share * loss, rel=1e-5)
+
+
+@pytest.mark.parametrize("following", [Balanced, Yielding])
 @pytest.mark.parametrize("options", [{"share": 1.0}, {"share": 0.0}, {"updates": 0}])
-def test_a_share_that_would_feed_on_itself_is_refused(options):
+def test_a_share_that_would_feed_on_itself_is_refused(following, options):
     with pytest.raises(InvalidCase, match="a share between 0 and 1"):
-        Balanced(**options)
+        following(**options)
+
+
+def test_a_prior_that_would_never_yield_is_refused():
+    with pytest.raises(InvalidCase, match=r"explained > 0.*Balanced"):
+        Yielding(explained=0.0)
 
 
 def test_restarts_share_one_weight_and_victims_have_each_their_own(attacked, examples):

@@ -24,7 +24,6 @@ from leakgauge.attacks.matching.objectives import (
 )
 from leakgauge.attacks.matching.priors import (
     AnisotropicTotalVariation,
-    Balanced,
     BatchNormStatistics,
     Fading,
     Prior,
@@ -32,6 +31,7 @@ from leakgauge.attacks.matching.priors import (
     Starting,
     TotalVariation,
 )
+from leakgauge.attacks.matching.priors.following import FollowingPrior
 from leakgauge.attacks.recipes.best import Best, best
 from leakgauge.attacks.recipes.families import Family
 from leakgauge.errors import InvalidCase
@@ -125,12 +125,12 @@ def _visible(observation: UpdateObservation) -> float:
     return sum(int(tensor.count_nonzero()) for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
 
 
-def _heavier(prior: Prior | Balanced) -> Prior | Balanced:
+def _heavier(prior: Prior | FollowingPrior) -> Prior | FollowingPrior:
     if isinstance(prior, Starting):
         return replace(prior, prior=_smoother(prior.prior))
     if isinstance(prior, Fading):  # what a defence left unexplained may be noise, which no prior must give way to
         return _smoother(prior.prior)
-    return prior if isinstance(prior, Balanced) else _smoother(prior)
+    return prior if isinstance(prior, FollowingPrior) else _smoother(prior)
 
 
 def _smoother(prior: Prior) -> Prior:
@@ -139,8 +139,8 @@ def _smoother(prior: Prior) -> Prior:
     return prior
 
 
-def _with_folded_signs(prior: Prior | Balanced) -> Prior | Balanced:
-    if isinstance(prior, Starting | Balanced | Fading):
+def _with_folded_signs(prior: Prior | FollowingPrior) -> Prior | FollowingPrior:
+    if isinstance(prior, Starting | FollowingPrior | Fading):
         return replace(prior, prior=_fold(prior.prior))
     return _fold(prior)
 
@@ -151,7 +151,7 @@ def _fold(prior: Prior) -> Prior:
     return SignedTotalVariation(prior.weight) if isinstance(prior, AnisotropicTotalVariation) else prior
 
 
-def _of_statistics(prior: Prior | Balanced) -> bool:
+def _of_statistics(prior: Prior | FollowingPrior) -> bool:
     return isinstance(prior.prior if isinstance(prior, Starting) else prior, BatchNormStatistics)
 
 

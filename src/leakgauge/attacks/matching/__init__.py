@@ -53,6 +53,7 @@ from leakgauge.attacks.matching.priors import (
     PixelNorm,
     Starting,
     TotalVariation,
+    Yielding,
 )
 from leakgauge.attacks.matching.relay import Leg, Relay
 from leakgauge.attacks.matching.surrogate import StraightLine

@@ -18,7 +18,8 @@ from leakgauge.attacks.matching.loss import FreeLabels, Unknowns
 from leakgauge.attacks.matching.objectives import Cosine, Objective
 from leakgauge.attacks.matching.optimisers import Optimiser, SignedAdam
 from leakgauge.attacks.matching.parametrisations import Coordinates, Parametrisation, Pixels
-from leakgauge.attacks.matching.priors import Balanced, Penalties, Prior
+from leakgauge.attacks.matching.priors import Penalties, Prior
+from leakgauge.attacks.matching.priors.following import FollowingPrior
 from leakgauge.attacks.matching.problem import MatchingProblem
 from leakgauge.attacks.matching.search import Search
 from leakgauge.attacks.matching.surrogate import StraightLine
@@ -35,7 +36,7 @@ class GradientMatching(SteppedAttack, OwnBudget):
     """
 
     objective: Objective = Cosine()
-    priors: tuple[Prior | Balanced, ...] = ()
+    priors: tuple[Prior | FollowingPrior, ...] = ()
     parametrisation: Parametrisation = Pixels()
     optimiser: Optimiser[Any] = SignedAdam()
     labels: LabelAttack | FreeLabels | None = BestLabels()
