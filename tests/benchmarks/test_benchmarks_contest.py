@@ -43,11 +43,14 @@ def test_every_cell_and_budget_gets_one_victim_before_any_gets_two():
     assert len(order) == 2 * 2 * 2 * 2
 
 
-def test_rows_of_other_code_or_other_images_are_fought_again(tmp_path):
+def test_rows_of_other_code_or_other_images_are_fought_again_in_the_cells_that_are_asked_for(tmp_path):
     file, kept = tmp_path / "contest.json", fought("best", 0, 20.0)
-    file.write_text(json.dumps({"attacks": [kept, {**kept, "code": "other"}, {**kept, "first": 1}]}))
-    assert contest.kept_in(file, 5000) == [kept]
-    assert contest.kept_in(tmp_path / "none.json", 5000) == []
+    older = {**kept, "code": "other"}
+    elsewhere = {**older, "cell": "ViT"}
+    file.write_text(json.dumps({"attacks": [kept, older, elsewhere, {**kept, "first": 1}]}))
+    assert contest.kept_in(file, 5000, ["LeNet", "ViT"]) == [kept]
+    assert contest.kept_in(file, 5000, ["LeNet"]) == [kept, elsewhere]
+    assert contest.kept_in(tmp_path / "none.json", 5000, ["LeNet"]) == []
 
 
 def test_a_contest_is_fought_kept_and_told_and_too_many_victims_are_refused(tmp_path, capsys):

@@ -17,10 +17,13 @@ from leakgauge.attacks.matching import (
     Adam,
     Automatic,
     Balanced,
+    Fading,
     FrozenDifference,
     GeneratorWeights,
     Pixels,
     SignedAdam,
+    TotalVariation,
+    Yielding,
 )
 from leakgauge.attacks.matching.surrogate import nearly_straight
 from leakgauge.attacks.recipes.best import Best
@@ -29,7 +32,7 @@ from leakgauge.attacks.recipes.exact import Exact
 from leakgauge.attacks.recipes.families import family_of
 from leakgauge.attacks.span.matching import SpanMatching
 from leakgauge.data import BreastCancer, Photos, reference_inputs
-from leakgauge.defences import DPSGD, NoDefence, Pruning, chain
+from leakgauge.defences import DPSGD, GaussianNoise, NoDefence, Pruning, chain
 from leakgauge.errors import UnsupportedModel
 from leakgauge.metrics import PSNR, align
 from leakgauge.models import MLP, Compact, ConvNet, LeNet, Normalisation, ResNet, build
@@ -110,6 +113,16 @@ def test_the_family_can_be_given_and_the_budget_is_kept(attacked, examples):
     assert best(seconds=2.0) == Best(Budget(seconds=2.0))
 
 
+def test_the_prior_of_one_image_follows_the_matching_loss_unless_a_defence_keeps_that_up(attacked, examples):
+    model = build(ConvNet(width=2), SHAPE, 5, seed=0)
+    plain, noisy = (
+        best().recipe(attacked(model, examples(1, SHAPE), defence=one)) for one in (NoDefence(), GaussianNoise())
+    )
+    assert plain.priors == (Yielding(),)
+    assert noisy.priors == (Fading(TotalVariation(5e-4)),)
+    assert replace(plain, priors=()) == replace(noisy, priors=())
+
+
 @pytest.mark.parametrize("module", [ConvNet(width=2), ResNet(depth=20, base_width=2)], ids=repr)
 def test_from_four_images_on_the_prior_of_a_model_with_kinks_follows_the_matching_loss(module, attacked, examples):
     model = build(module, SHAPE, 5, seed=0)
@@ -136,7 +149,7 @@ def test_a_batch_comes_back_from_a_model_with_kinks_better_than_with_a_fixed_pri
     truth = photos.test[torch.arange(0, 8 * 9, 9)]
     seen = attacked(build(LeNet("relu", 3, None, 16), SHAPE, 7, seed=0), truth)
     ours = best(steps=60)
-    fixed = replace(ours.recipe(replace(seen, num_examples=3)), budget=Budget(steps=60))
+    fixed = replace(ours.recipe(replace(seen, num_examples=3)), priors=(TotalVariation(5e-4),), budget=Budget(steps=60))
     scores = [float(PSNR()(align(one(seen, generator=seeded(0)), truth)).mean()) for one in (ours, fixed)]
     assert scores[0] > scores[1] + 1
 

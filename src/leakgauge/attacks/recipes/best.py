@@ -32,12 +32,12 @@ class Best(SteppedAttack, OwnBudget):
     On a smooth model the matching loss is smooth, and box-constrained L-BFGS follows it to the bottom. With ReLU or
     max-pooling its derivative jumps, curvature misleads, and signed Adam with a cosine schedule goes further; signs
     also forgive the error of a frozen difference, which makes each step cheaper. The prior lets go once the update is
-    explained (`Fading`), or it would keep the image from getting sharp. Of several images in one update the matching
-    loss stays larger, and a prior that is fixed drowns in it: there its weight follows the loss; of many, the best
-    prior is the architecture of an untrained generator. The constants were chosen on CIFAR-10 test images below 100;
-    on others benchmarks/quality.py compares with the 2020 method and benchmarks/contest.py with the attacks of the
-    catalogue, and benchmarks/results/ holds what they found: for residual nets the gain is smaller, and on some images
-    there is none. `leakgauge reproduce cinet/comparison` has larger batches.
+    explained (`Fading`, `Yielding`), or it would keep the image from getting sharp. Of several images in one update the
+    matching loss stays larger, and a prior that is fixed drowns in it: there its weight follows the loss (`Balanced`);
+    of many, the best prior is the architecture of an untrained generator. The constants were chosen on CIFAR-10 test
+    images below 100; on others benchmarks/quality.py compares with the 2020 method and benchmarks/contest.py with the
+    attacks of the catalogue, and benchmarks/results/ holds what they found: for residual nets the gain is smaller, and
+    on some images there is none. `leakgauge reproduce cinet/comparison` has larger batches.
     """
 
     budget: Budget = Budget(seconds=60.0)
