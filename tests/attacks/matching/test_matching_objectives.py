@@ -25,7 +25,10 @@ from leakgauge.attacks.matching import (
     Uniform,
 )
 from leakgauge.attacks.matching.objectives import Objective
+from leakgauge.attacks.matching.problem import MatchingProblem
+from leakgauge.defences import Clipping, Pruning, chain
 from leakgauge.errors import InvalidCase
+from leakgauge.protocol import FedSGD, clients
 from leakgauge.randomness import seeded
 from leakgauge.types import ParamTree
 
@@ -146,6 +149,25 @@ def test_the_direction_of_a_distance_is_its_derivative(objective, seed, left, ri
     length = tree.norm(gradient)
     assert tree.norm(tree.sub(direction, gradient)) < 1e-12 * length
     assert all(torch.equal(two[name], kept[name]) for name in kept)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+@pytest.mark.parametrize("defence", [Pruning(0.4), Clipping(0.1), chain(Clipping(0.1), Pruning(0.4))], ids=repr)
+def test_the_direction_through_what_a_client_does_to_its_update_is_that_of_the_whole(defence, objective):
+    candidate, client = update(1), defence(FedSGD())
+    observed = update(2)
+    for transform in clients.finishing(client):
+        observed = transform.transform(observed, generator=seeded(0))
+    problem = MatchingProblem(None, None, client, observed, objective, None)
+    finished = leaves = {name: tensor.clone().requires_grad_() for name, tensor in candidate.items()}
+    for transform in clients.finishing(client):
+        finished = transform.anticipate(finished, observed=observed)
+    wanted = objective(finished, observed)
+    slopes = torch.autograd.grad(wanted, list(leaves.values()))
+    value, direction = problem.direction(tree.map_tensors(torch.clone, candidate))
+    assert float(value) == pytest.approx(float(wanted.detach()), rel=1e-9)
+    for found, slope in zip(direction.values(), slopes, strict=True):
+        torch.testing.assert_close(found, slope, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("objective", [Cosine(), Cosine(Geometric(0.7)), Cosine(Latest(0.4)), Euclidean()], ids=repr)

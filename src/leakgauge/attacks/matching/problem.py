@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value
+from torch.func import vjp
 
 from leakgauge.attacks.matching.objectives import Objective
 from leakgauge.protocol import clients
@@ -67,11 +67,15 @@ class MatchingProblem:
         if not transforms:
             return self.objective.direction(update, self.observed)
 
-        def residual(gradient: ParamTree) -> Tensor:
+        def finish(gradient: ParamTree) -> ParamTree:
             for transform in transforms:
                 gradient = transform.anticipate(gradient, observed=self.observed)
-            return self.distance(gradient)
+            return gradient
 
         with torch.enable_grad():
-            direction, value = grad_and_value(residual)(dict(update))
-        return value.detach(), {name: tensor.detach() for name, tensor in direction.items()}
+            finished, pull = vjp(finish, dict(update))[:2]
+            # A copy, since the objective uses up what may be kept for the way back.
+            copied = {name: tensor.detach().clone() for name, tensor in finished.items()}
+            value, direction = self.objective.direction(copied, self.observed)
+            (pulled,) = pull({name: tensor.detach() for name, tensor in direction.items()})
+        return value.detach(), {name: tensor.detach() for name, tensor in pulled.items()}
