@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import contest_answers
@@ -11,6 +11,7 @@ import generator_answers
 import plots
 import readings
 import text_answers
+from instahide_answers import judge_noise
 from leakgauge.reproduce import SCALES
 from leakgauge.reproduce.standing import at_null, higher_is_leakier
 from readings import OURS, Result, number, spread
@@ -45,12 +46,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked of one table; ``shown`` picks the rows that are told, all of them where it is empty."""
+    """What was asked of one table; ``shown`` picks the rows that are told, all of them where it is empty.
+
+    ``judge`` says what its rows make of a claim.
+    """
 
     asked: str
     table: str
     metric: str
     shown: str = ""
+    judge: Callable[[Result], str] | None = None
 
     def answer(self, results: Results) -> Answer:
         files = _files(results, self.table)
@@ -69,7 +74,7 @@ class Question:
             *_extremes(result, self.metric),
             *_pairs(result, self.metric),
         ]
-        sentences += _conclusions(result)
+        sentences += [*_conclusions(result), *([self.judge(result)] if self.judge else [])]
         told = "" if plot is not None and len(rows) > 8 else "\n" + _told(result, rows, self.metric)
         return Answer(self.asked, " ".join(sentences) + "\n" + told, (name, *others), plot)
 
@@ -111,7 +116,7 @@ QUESTIONS = (
     Question("Is what a trained generator returns the client's, or its own?", "cinet-gias", "psnr"),
     Question("What does InstaHide cost in accuracy?", "huang2020-table2", "accuracy"),
     Question("How does that cost grow with k?", "huang2020-figure3", "accuracy"),
-    Question("Is noise of the same size cheaper than InstaHide?", "huang2020-figure4", "accuracy"),
+    Question("Is noise of the same size cheaper than InstaHide?", "huang2020-figure4", "accuracy", judge=judge_noise),
     Question("Do encryptions of one image look alike?", "huang2020-table4", "p_together"),
     Question("Does averaging encryptions of an image bring it back?", "huang2020-figure7", "psnr_fitted"),
     Question("Are the public images in an encoding found?", "huang2020-figure8", "hit_rate"),
