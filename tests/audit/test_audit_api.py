@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,15 @@ def test_a_result_has_a_row_for_each_defence_and_attack() -> None:
     # dW_i / db_i is exact up to rounding, in spite of clipping, which scales both.
     assert result["clipping:max_norm=1"].measurements["psnr"].attack.mean > 100
     assert {fact.name for fact in row.assumptions} >= {"model", "update", "labels", "batch size", "defence"}
+
+
+def test_at_a_prompt_a_result_is_a_line_for_each_defence() -> None:
+    result = audit(defences=["none", "gaussian_noise:std=9"])
+    first, second = repr(result).splitlines()
+    assert first == f"none: {result['none'].verdict.value}, 1 of 1 leaked (linear_layer)"
+    assert second.startswith("gaussian_noise:std=9: ")
+    assert " leaked" not in second
+    assert repr(replace(result, complete=False)).endswith("\nstopped before the end")
 
 
 def test_names_and_objects_name_the_same_parts() -> None:

@@ -171,13 +171,18 @@ class Finding:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AuditResult:
     """All rows of an audit, the gravest verdict first within each defence; ``description`` is what reruns it."""
 
     rows: tuple[Finding, ...]
     description: Mapping[str, Any]
     complete: bool = True
+
+    def __repr__(self) -> str:
+        """A line for each defence, as one wants to see it at a prompt: its verdict, and what that rests on."""
+        lines = [_line(self[defence]) for defence in dict.fromkeys(row.defence for row in self.rows)]
+        return "\n".join([*lines, *([] if self.complete else ["stopped before the end"])])
 
     def __getitem__(self, defence: str) -> Finding:
         """The row that a defence is judged by."""
@@ -229,6 +234,12 @@ class AuditResult:
         from leakgauge.report.audit_page import write_report
 
         return write_report(self, Path(folder), redact=redact)
+
+
+def _line(row: Finding) -> str:
+    leaked = f", {row.leaked} of {row.victims} leaked" if row.leaked else ""
+    why = "".join(f", {reason.value}" for reason in row.judgement.reasons)
+    return f"{row.defence}: {row.verdict.value}{leaked}{why} ({row.attack})"
 
 
 def decisive(rows: Sequence[Finding]) -> Finding:
