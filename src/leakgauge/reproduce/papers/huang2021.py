@@ -248,7 +248,7 @@ TABLES: tuple[Table, ...] = (
             "The attacker matches on the entries that pruning left; whether the paper's did is not said.",
             "At scale long accuracy is not measured.",
             "At scale long batches meet two convolutions of 64 channels with stride 2 and a hidden layer of 512 units: "
-            "2.1 million parameters, as a network with fewer than a batch has pixels gives nothing away, anyhow.",
+            "2.1 million parameters, as a network with fewer than a batch has pixels gives none away.",
             "At scale long pruning by p = 0.99 leaves 21,000 numbers of an update of 16 images with 49,152 values; of "
             "ResNet-18 it leaves 110,000.",
             "At cpu scale accuracy is after 250 steps of 32 at a rate of 0.02, not 200 epochs; on 2000 test images.",
