@@ -140,7 +140,7 @@ def test_scale_long_has_the_papers_iterations_but_where_a_small_net_settles_or_t
             budget, paper = budget_of(one.attack), budget_of(row(name, label).at("full").attack)
             if isinstance(one.model, Plain):
                 assert 200 <= budget.steps <= 1_000
-            elif name == "table1" and isinstance(one.model, ResNet) and not label.endswith(f" trained: {PROPOSED}"):
+            elif name == "table1" and isinstance(one.model, ResNet) and not label.endswith(f": {PROPOSED}"):
                 assert budget.seconds == 20.0
             elif name == "figure4":
                 assert (budget.seconds, budget.steps) == ((20.0, None) if OURS in label else (None, 1_600))
