@@ -27,7 +27,7 @@ def title(name: str, result: Result) -> str:
     if "sentence" in result:
         return "Utility and leakage of defences on the embedded photographs"
     given: str = result.get("title", Path(name).stem.capitalize())
-    return given
+    return f"{given} (scale {result['scale']})" if "experiment" in result and "scale" in result else given
 
 
 def anchor(name: str) -> str:
