@@ -260,10 +260,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> list[Row]:
-    dataset, fought = (
-        build_dataset(options.dataset, options.data_root),
-        kept_in(options.out, options.first, options.cells),
-    )
+    dataset = build_dataset(options.dataset, options.data_root)
+    fought = kept_in(options.out, options.first, options.cells)
     done = {(one["cell"], one["seconds"], one["victim"], one["attack"]) for one in fought}
     planned = list(bouts(options.cells, options.seconds, options.victims, options.rivals))
     missing = [bout for bout in planned if bout.key() not in done]

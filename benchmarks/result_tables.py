@@ -59,7 +59,7 @@ def _reproduction(name: str, result: Result) -> str:
         cells += _of_update(row) if "updates" in row else _of_study(row, metrics[0])
         rows.append([*cells, *([other] if any(own) else [])])
     everywhere = [f"In every row other than in the paper: {'; '.join(shared)}."] if shared else []
-    notes = "\n".join(f"- {note}" for note in (*everywhere, *_notes(result), *_reasons(result)))
+    notes = "\n".join(f"- {note}" for note in (*everywhere, *_notes(result), *_missing(result), *_reasons(result)))
     columns = ["setting", *columns, *work, *(["other than in the paper"] if any(own) else [])]
     head, body = _head(name, result, [result["command"]]), table(columns, rows)
     return f"{head}\n{body}{_verdict(result)}\n{notes}\n{_sheet(name)}"
@@ -71,6 +71,15 @@ def _notes(result: Result) -> list[str]:
         return list(result["notes"])
     said = [note for note in result["notes"] if not note.startswith("Order by")]
     return [*said, *orders(known, result["rows"])]
+
+
+def _missing(result: Result) -> list[str]:
+    """Which rows the table has at this scale and the file has not."""
+    if (known := TABLES.get(result["experiment"])) is None:
+        return []
+    measured_rows = {row["label"] for row in result["rows"]}
+    missing = [row.label for row in known.at(result["scale"]).rows if row.label not in measured_rows]
+    return [f"Not measured at this scale: {'; '.join(missing)}."] if missing else []
 
 
 def _cell(row: Result, kind: str, metric: str, first: str) -> str:

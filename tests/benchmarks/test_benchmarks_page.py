@@ -67,6 +67,13 @@ def test_the_page_says_once_what_all_rows_have_other_than_the_paper():
     assert "| other than in the paper |" not in section("x.json", a_result(rows=[{**rows[0]}] * 2))
 
 
+def test_the_page_names_the_rows_of_a_table_that_its_file_has_not():
+    result = readings.load()["ma2023-models-cpu.json"]
+    assert "Not measured at this scale" not in section("x.json", result)
+    left = result["rows"].pop()["label"]
+    assert f"- Not measured at this scale: {left}." in section("x.json", result)
+
+
 def test_the_page_shows_who_leads_each_cell_in_bold_where_ahead_of_all():
     won = {"first": "a", "second": "b", "difference": 1.25, "deviation": 0.5, "ahead": True}
     close = {"first": "b", "second": "a", "difference": 0.1, "deviation": None, "ahead": False}

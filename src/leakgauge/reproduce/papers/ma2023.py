@@ -271,8 +271,7 @@ TABLES: tuple[Table, ...] = (
             *_NOTES,
             "Published numbers of ResNet-50 are on ImageNet; here CIFAR-100 images get labels drawn from 1000 classes.",
             "The paper does not say whether its VGG networks have BatchNorm here; as first published they have none, "
-            "and its numbers are held against those. With it images of a class differ more before the head, and counts "
-            "are lost, as our own row shows.",
+            "and its numbers are held against those. With it counts are lost, as our own row shows.",
         ),
         **_COMMON,
     ),
