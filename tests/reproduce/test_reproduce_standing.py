@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -36,6 +37,31 @@ def told(mean: float | None, deviation: float | None = None, spread: str = "stan
 )
 def test_a_row_is_above_its_null_by_two_standard_errors(metric: str, ours: Any, null: Any, expected: bool) -> None:
     assert at_null({"label": "a row", "ours": {metric: ours}, "null": {metric: null}}, metric) is expected
+
+
+def told_apart(ours: list[float], nulls: list[float], models: int = 1) -> dict[str, Any]:
+    """A row of a result file: scores of victims and of their nulls, in order."""
+    row: dict[str, Any] = {"models": models, "published": None, "also_published": {}}
+    for side, listed, scores in (("ours", "updates", ours), ("null", "nulls", nulls)):
+        error = stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None
+        row[side] = {"psnr": scored(fmean(scores), error)}
+        row[listed] = [{"scores": {"psnr": [score]}} for score in scores]
+    return row
+
+
+def test_victims_that_differ_are_compared_each_with_its_own_null() -> None:
+    victims = [18.0, 12.0, 20.0, 15.0, 7.0]
+    beyond = told_apart(victims, [score - gain for score, gain in zip(victims, (3.0, 2.0, 4.0, 3.0, 2.0), strict=True)])
+    assert not at_null(beyond, "psnr")
+    assert standing(beyond, "psnr", "psnr") == "above its null"
+    either = told_apart(victims, [score - gain for score, gain in zip(victims, (3.0, -2.0, 4.0, -3.0, 0), strict=True)])
+    assert at_null(either, "psnr")
+
+
+def test_fewer_than_five_pairs_or_several_models_are_compared_as_two_samples() -> None:
+    victims, nulls = [18.0, 12.0, 20.0, 7.0], [15.0, 10.0, 16.0, 5.0]
+    assert at_null(told_apart(victims, nulls), "psnr")
+    assert at_null(told_apart([*victims, 12.0], [*nulls, 10.0], models=2), "psnr")
 
 
 @pytest.mark.parametrize(

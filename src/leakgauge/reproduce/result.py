@@ -35,7 +35,7 @@ class RowResult:
 
     def standings(self, first: str) -> dict[str, Standing]:
         """How the row stands to what was published and to its null, by metric."""
-        row = self._numbers()
+        row = {**self._numbers(), **self.found.facts}
         return {metric: standing(row, metric, first) for metric in self.found.ours}
 
     def to_dict(self, first: str) -> dict[str, Any]:

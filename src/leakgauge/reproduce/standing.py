@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from statistics import fmean, stdev
 from typing import Any, Literal
 
 from leakgauge.catalogue import METRICS
@@ -13,6 +14,8 @@ Standing = Literal["reached", "at its null, as published", "short", "not reached
 null, where the paper is above it or gives no number. above its null: no number was published. not compared: what has no
 null, or was not measured."""
 
+_ENOUGH_PAIRS = 5
+"""Of fewer the spread is too little known."""
 _NO_DIRECTION = frozenset({"p_all", "p_other", "p_together"})
 """What is neither better nor worse for being larger: a p-value under its null is anything."""
 
@@ -25,13 +28,14 @@ def higher_is_leakier(metric: str) -> bool:
 def at_null(row: Mapping[str, Any], metric: str) -> bool:
     """Whether a row tells no more than an unrelated update: within two standard errors of the difference to its null.
 
-    The row is as a result file has it. Where one of the two was measured once it has no error and the other's counts
-    alone; where both were, any difference in the direction of leakage counts.
+    The row is as a result file has it. Victims that have each a null of their own are compared with it one by one, as
+    some score high or low whatever is returned. Where one of the two was measured once it has no error and the other's
+    counts alone; where both were, any difference in the direction of leakage counts.
     """
     ours, null = row["ours"].get(metric), row["null"].get(metric)
     if not _compared(metric, ours, null):
         return False
-    return _ahead(ours["mean"], null["mean"], metric) <= 2 * _error(ours, null)
+    return _ahead(ours["mean"], null["mean"], metric) <= 2 * _error(row, metric)
 
 
 def standing(row: Mapping[str, Any], metric: str, first: str) -> Standing:
@@ -42,7 +46,7 @@ def standing(row: Mapping[str, Any], metric: str, first: str) -> Standing:
     given = row["published"] if metric == first else row["also_published"].get(metric)
     told = None if given is None else given["mean"]
     if at_null(row, metric):
-        failed = told is not None and _ahead(told, null["mean"], metric) <= 2 * _error(ours, null)
+        failed = told is not None and _ahead(told, null["mean"], metric) <= 2 * _error(row, metric)
         return "at its null, as published" if failed else "not reached"
     if told is None:
         return "above its null"
@@ -88,10 +92,24 @@ def _ahead(one: float, other: float, metric: str) -> float:
     return (one - other) * (1 if higher_is_leakier(metric) else -1)
 
 
-def _error(ours: Mapping[str, Any], null: Mapping[str, Any]) -> float:
-    """Standard error of the difference."""
-    first, second = (one["standard_error"] or 0.0 for one in (ours, null))
+def _error(row: Mapping[str, Any], metric: str) -> float:
+    """Standard error of the difference to the null: over pairs where every victim has one, else of the two means."""
+    pairs = _pairs(row, metric)
+    if len(pairs) >= _ENOUGH_PAIRS:
+        return stdev(pairs) / len(pairs) ** 0.5
+    first, second = (row[side][metric]["standard_error"] or 0.0 for side in ("ours", "null"))
     return float((first**2 + second**2) ** 0.5)
+
+
+def _pairs(row: Mapping[str, Any], metric: str) -> list[float]:
+    """By how much each victim's score exceeds that of its null; nothing if some have none, or their order is lost."""
+    ours, nulls = row.get("updates", ()), row.get("nulls", ())
+    if len(ours) != len(nulls) or row.get("models", 1) != 1:
+        return []
+    scores = [[one["scores"].get(metric) for one in side] for side in (ours, nulls)]
+    if not all(all(side) for side in scores):
+        return []
+    return [fmean(one) - fmean(other) for one, other in zip(*scores, strict=True)]
 
 
 def _tolerance(given: Mapping[str, Any], ours: Mapping[str, Any]) -> float:
