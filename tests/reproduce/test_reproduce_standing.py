@@ -58,6 +58,18 @@ def test_victims_that_differ_are_compared_each_with_its_own_null() -> None:
     assert at_null(either, "psnr")
 
 
+def test_the_images_of_a_single_update_are_compared_each_with_its_null() -> None:
+    def batch(gains: list[float]) -> dict[str, Any]:
+        row = told_apart([fmean(gains) + 10.0], [10.0])
+        row["updates"], row["nulls"] = (
+            [{"scores": {"psnr": [10.0 + gain for gain in own]}}] for own in (gains, [0.0] * len(gains))
+        )
+        return row
+
+    assert not at_null(batch([2.0, 3.0, 2.0, 4.0, 3.0]), "psnr")
+    assert at_null(batch([2.0, -3.0, 2.0, -4.0, 3.1]), "psnr")
+
+
 def test_fewer_than_five_pairs_or_several_models_are_compared_as_two_samples() -> None:
     victims, nulls = [18.0, 12.0, 20.0, 7.0], [15.0, 10.0, 16.0, 5.0]
     assert at_null(told_apart(victims, nulls), "psnr")

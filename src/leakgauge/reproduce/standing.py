@@ -30,7 +30,8 @@ def at_null(row: Mapping[str, Any], metric: str) -> bool:
 
     The row is as a result file has it. Victims that have each a null of their own are compared with it one by one, as
     some score high or low whatever is returned. Where one of the two was measured once it has no error and the other's
-    counts alone; where both were, any difference in the direction of leakage counts.
+    counts alone; where both were, their images are compared one by one, and of a single image any difference in the
+    direction of leakage counts.
     """
     ours, null = row["ours"].get(metric), row["null"].get(metric)
     if not _compared(metric, ours, null):
@@ -93,23 +94,26 @@ def _ahead(one: float, other: float, metric: str) -> float:
 
 
 def _error(row: Mapping[str, Any], metric: str) -> float:
-    """Standard error of the difference to the null: over pairs where every victim has one, else of the two means."""
-    pairs = _pairs(row, metric)
-    if len(pairs) >= _ENOUGH_PAIRS:
-        return stdev(pairs) / len(pairs) ** 0.5
+    """Standard error of the difference to the null: over pairs where every victim has one, else of the two means.
+
+    Two single updates have none; their images then give one, though they share what is theirs alone.
+    """
+    updates, nulls = ([one["scores"].get(metric) or [] for one in row.get(side, ())] for side in ("updates", "nulls"))
+    if _paired(updates, nulls) and row.get("models", 1) == 1:
+        return _error_of_pairs([fmean(one) for one in updates], [fmean(one) for one in nulls])
     first, second = (row[side][metric]["standard_error"] or 0.0 for side in ("ours", "null"))
+    if not first and not second and len(updates) == len(nulls) == 1 and _paired(updates[0], nulls[0]):
+        return _error_of_pairs(updates[0], nulls[0])
     return float((first**2 + second**2) ** 0.5)
 
 
-def _pairs(row: Mapping[str, Any], metric: str) -> list[float]:
-    """By how much each victim's score exceeds that of its null; nothing if some have none, or their order is lost."""
-    ours, nulls = row.get("updates", ()), row.get("nulls", ())
-    if len(ours) != len(nulls) or row.get("models", 1) != 1:
-        return []
-    scores = [[one["scores"].get(metric) for one in side] for side in (ours, nulls)]
-    if not all(all(side) for side in scores):
-        return []
-    return [fmean(one) - fmean(other) for one, other in zip(*scores, strict=True)]
+def _paired(ours: Sequence[Any], nulls: Sequence[Any]) -> bool:
+    """Whether every victim has a null of its own, and there are enough of them."""
+    return len(ours) == len(nulls) >= _ENOUGH_PAIRS and [] not in (*ours, *nulls)
+
+
+def _error_of_pairs(ours: Sequence[float], nulls: Sequence[float]) -> float:
+    return stdev(one - other for one, other in zip(ours, nulls, strict=True)) / len(ours) ** 0.5
 
 
 def _tolerance(given: Mapping[str, Any], ours: Mapping[str, Any]) -> float:
