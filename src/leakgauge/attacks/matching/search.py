@@ -180,8 +180,8 @@ class Search(Stepper):
             **self.notes,
         }
         victim = row // self.restarts
-        if balances := self.penalties.balances:
-            facts["weight of the prior"] = max(one.weights[victim] for one in balances)
+        if followings := self.penalties.followings:
+            facts["weight of the prior"] = max(one.weights[victim] for one in followings)
         if fades := self.penalties.fades:
             facts["left of the prior"] = max(one.weights[victim] for one in fades)
         labels = problem.labels
@@ -205,8 +205,8 @@ class Search(Stepper):
         return Phase(self.problems[0].objective.at(spent), self.penalties.at(spent))
 
     def _weigh(self) -> None:
-        """Balance the priors at the candidates of the moment."""
-        if self.penalties.balances:
+        """Weigh the priors at the candidates of the moment."""
+        if self.penalties.followings:
             rows = self.loss.rows(self.state.candidate)
             self.penalties.weigh(rows.images, self.loss.matching(rows, self.problems[0].objective.at(self.spent)))
 

@@ -14,17 +14,17 @@ from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.space import require
 
 
-class Balance:
+class Following:
     """A prior that follows the loss on the victims of one search, with its weights of the moment, one for each."""
 
-    def __init__(self, following: FollowingPrior, observations: Sequence[UpdateObservation]) -> None:
-        self.following = following
-        self.priors = tuple(following.prior.bind(observation) for observation in observations)
+    def __init__(self, rule: FollowingPrior, observations: Sequence[UpdateObservation]) -> None:
+        self.rule = rule
+        self.priors = tuple(rule.prior.bind(observation) for observation in observations)
         self.weights = (0.0,) * len(self.priors)
 
     def weigh(self, images: Tensor, losses: Tensor) -> None:
         groups = zip(self.priors, images.chunk(len(self.priors)), losses.chunk(len(self.priors)), strict=True)
-        self.weights = tuple(self.following.weigh(prior, own, of_own) for prior, own, of_own in groups)
+        self.weights = tuple(self.rule.weigh(prior, own, of_own) for prior, own, of_own in groups)
 
     def at(self, spent: float) -> Prior | None:
         return side_by_side(tuple(map(WeighedPrior, self.priors, self.weights))).at(spent)
@@ -35,7 +35,7 @@ class Penalties:
 
     def __init__(self, priors: Sequence[Prior | FollowingPrior], observations: Sequence[UpdateObservation]) -> None:
         self._all = [_of_search(one, observations) for one in priors]
-        self.balances = [one for one in self._all if isinstance(one, Balance)]
+        self.followings = [one for one in self._all if isinstance(one, Following)]
         self.fades = [one for one in self._all if isinstance(one, Fade)]
 
     def at(self, spent: float) -> tuple[Prior, ...]:
@@ -44,11 +44,11 @@ class Penalties:
 
     def are_due(self, before: float, now: float) -> bool:
         """Whether one is to be weighed anew between these shares of the budget."""
-        return any(one.following.is_due(before, now) for one in self.balances)
+        return any(one.rule.is_due(before, now) for one in self.followings)
 
     def weigh(self, images: Tensor, losses: Tensor) -> None:
         """Weigh those that follow the loss at images ``rows n c h w`` whose matching losses are given."""
-        for one in self.balances:
+        for one in self.followings:
             one.weigh(images, losses)
 
     def faded(self, images: Tensor, losses: Tensor, *, settled: bool) -> list[tuple[float, ...]]:
@@ -61,8 +61,8 @@ class Penalties:
             one.weights = weights
 
     @property
-    def weighed(self) -> list[Balance | Fade]:
-        return [*self.balances, *self.fades]
+    def weighed(self) -> list[Following | Fade]:
+        return [*self.followings, *self.fades]
 
     @property
     def weights(self) -> list[float]:
@@ -74,9 +74,9 @@ class Penalties:
             one.weights, weights = tuple(weights[:count]), weights[count:]
 
 
-def _of_search(prior: Prior | FollowingPrior, observations: Sequence[UpdateObservation]) -> Prior | Balance | Fade:
+def _of_search(prior: Prior | FollowingPrior, observations: Sequence[UpdateObservation]) -> Prior | Following | Fade:
     if isinstance(prior, FollowingPrior):
-        return Balance(prior, observations)
+        return Following(prior, observations)
     if isinstance(prior, Fading):
         require(observations[0].space, prior.serves, prior)
         return Fade(prior, observations)
