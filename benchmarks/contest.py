@@ -8,7 +8,8 @@ thread, labels known, networks in eval mode. Only attacks that could win a cell 
 test images from --first on, on which no recipe was tuned. The null is what came back scored against the next victim.
 
 With --out every finished attack is kept at once; a run that was stopped goes on where it was, and rows of code that
-has changed since are measured anew. Cells that are not asked for stay as they are; `code` of an attack says which.
+has changed since are measured anew. Cells and budgets that are not asked for stay as they are; `code` of an attack says
+which.
 """
 
 from __future__ import annotations
@@ -223,13 +224,17 @@ def result(fought: Sequence[Row], first: int) -> dict[str, Any]:
     }
 
 
-def kept_in(file: Path | None, first: int, cells: Sequence[str]) -> list[Row]:
-    """What was fought before on the same images: of these cells by the same code, of others by any."""
+def kept_in(file: Path | None, first: int, cells: Sequence[str], seconds: Sequence[float]) -> list[Row]:
+    """What was fought before on the same images: under these budgets in these cells by the same code, else by any."""
     if file is None or not file.is_file():
         return []
     fought: list[Row] = json.loads(file.read_text(encoding="utf-8"))["attacks"]
     code = answering_code()
-    return [one for one in fought if one["first"] == first and (one["code"] == code or one["cell"] not in cells)]
+
+    def is_asked(one: Row) -> bool:
+        return one["cell"] in cells and one["seconds"] in seconds
+
+    return [one for one in fought if one["first"] == first and (one["code"] == code or not is_asked(one))]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -261,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(options: argparse.Namespace) -> list[Row]:
     dataset = build_dataset(options.dataset, options.data_root)
-    fought = kept_in(options.out, options.first, options.cells)
+    fought = kept_in(options.out, options.first, options.cells, options.seconds)
     done = {(one["cell"], one["seconds"], one["victim"], one["attack"]) for one in fought}
     planned = list(bouts(options.cells, options.seconds, options.victims, options.rivals))
     missing = [bout for bout in planned if bout.key() not in done]

@@ -48,9 +48,10 @@ def test_rows_of_other_code_or_other_images_are_fought_again_in_the_cells_that_a
     older = {**kept, "code": "other"}
     elsewhere = {**older, "cell": "ViT"}
     file.write_text(json.dumps({"attacks": [kept, older, elsewhere, {**kept, "first": 1}]}))
-    assert contest.kept_in(file, 5000, ["LeNet", "ViT"]) == [kept]
-    assert contest.kept_in(file, 5000, ["LeNet"]) == [kept, elsewhere]
-    assert contest.kept_in(tmp_path / "none.json", 5000, ["LeNet"]) == []
+    assert contest.kept_in(file, 5000, ["LeNet", "ViT"], [5.0]) == [kept]
+    assert contest.kept_in(file, 5000, ["LeNet"], [5.0]) == [kept, elsewhere]
+    assert contest.kept_in(file, 5000, ["LeNet", "ViT"], [300.0]) == [kept, older, elsewhere]
+    assert contest.kept_in(tmp_path / "none.json", 5000, ["LeNet"], [5.0]) == []
 
 
 def test_a_contest_is_fought_kept_and_told_and_too_many_victims_are_refused(tmp_path, capsys):
