@@ -183,20 +183,21 @@ def batch_of_32(results: Results) -> Told:
     file = file_of(results, "huang2021-table5")
     rows = rows_of(results[file], r"^None, batch \d+, strongest")
     *_, smaller, largest = sorted({0, *map(_size, rows)})
-    one, other = _nearest(rows, largest), _nearest(rows, smaller or largest)
-    model, trained_ = str(rows[0]["model"]).partition("(")[0], rows[0].get("training") is not None
+    row, second = _nearest(rows, largest), _nearest(rows, smaller or largest)
+    one, other = (of_table(each, "lpips_vgg") for each in (row, second))
+    model, trained_ = str(row["model"]).partition("(")[0], row.get("training") is not None
     asked = "" if trained_ and "ResNet" in model else _trained_batch(results, largest)
     verdict = one.verdict(higher_leaks=False)
     found = (
         f"{asked}{verdict}: of {largest} images in the update of {'a ' if trained_ else 'an un'}trained {model} of "
-        f"{rows[0]['parameters']:,} parameters, what came back is {one.told()} away from them in LPIPS, where 0 is a "
+        f"{row['parameters']:,} parameters, what came back is {one.told()} away from them in LPIPS, where 0 is a "
         "copy and the null is what an unrelated update gives."
     )
     means = (
         f"Of {smaller or largest} images it is {other.told()}; the attacker was told the labels and the exact "
         "statistics of BatchNorm, which few are."
     )
-    drawn = [(row["label"], of_table(row, "lpips_vgg")) for row in rows]
+    drawn = [(each["label"], of_table(each, "lpips_vgg")) for each in rows]
     return Told(found, means, file, _bars(drawn, "LPIPS, lower leaks more"), rows)
 
 
@@ -216,9 +217,9 @@ def _trained_batch(results: Results, size: int) -> str:
     )
 
 
-def _nearest(rows: Sequence[Result], size: int) -> Number:
-    """What the strongest attack on batches of a size left."""
-    return min((of_table(row, "lpips_vgg") for row in rows if _size(row) == size), key=lambda one: one.mean)
+def _nearest(rows: Sequence[Result], size: int) -> Result:
+    """The row of the strongest attack on batches of a size."""
+    return min((row for row in rows if _size(row) == size), key=lambda row: of_table(row, "lpips_vgg").mean)
 
 
 def _size(row: Result) -> int:

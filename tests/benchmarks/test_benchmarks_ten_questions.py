@@ -87,9 +87,9 @@ def test_a_batch_of_32_is_told_with_the_network_it_was_measured_on(model, traini
     rows = [
         {
             "label": f"None, batch {size}, strongest (BN_exact)",
-            "model": model,
+            "model": model if size == 32 else "MLP()",
             "training": training,
-            "parameters": 12_000,
+            "parameters": 12_000 if size == 32 else 7,
             "ours": {"lpips_vgg": {"mean": mean, "standard_error": None, "updates": 1}},
             "null": {"lpips_vgg": {"mean": 0.7}},
         }
@@ -97,6 +97,7 @@ def test_a_batch_of_32_is_told_with_the_network_it_was_measured_on(model, traini
     ]
     told = ten_questions.batch_of_32({"huang2021-table5-long.json": {"rows": rows}})
     assert told.found.startswith(said)
+    assert f"rained {model.partition('(')[0]} of 12,000 parameters" in told.found
     assert "Of 16 images it is **0.500** (measured once; null 0.700)" in told.means
 
 
