@@ -70,6 +70,16 @@ def test_the_images_of_a_single_update_are_compared_each_with_its_null() -> None
     assert at_null(batch([2.0, -3.0, 2.0, -4.0, 3.1]), "psnr")
 
 
+@pytest.mark.parametrize("updates", [1, 5])
+def test_a_score_of_a_whole_update_is_compared_like_those_of_images(updates: int) -> None:
+    row = told_apart([0.0] * (updates - 1) + [0.5], [0.0] * updates)
+    for side in ("updates", "nulls"):
+        row[side] = [{"scores": {"psnr": one["scores"]["psnr"][0]}} for one in row[side]]
+    assert at_null(row, "psnr") is (updates == 5)
+    row["nulls"][0]["scores"]["psnr"] = None
+    assert isinstance(at_null(row, "psnr"), bool)
+
+
 def test_fewer_than_five_pairs_or_several_models_are_compared_as_two_samples() -> None:
     victims, nulls = [18.0, 12.0, 20.0, 7.0], [15.0, 10.0, 16.0, 5.0]
     assert at_null(told_apart(victims, nulls), "psnr")

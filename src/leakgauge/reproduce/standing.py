@@ -98,13 +98,19 @@ def _error(row: Mapping[str, Any], metric: str) -> float:
 
     Two single updates have none; their images then give one, though they share what is theirs alone.
     """
-    updates, nulls = ([one["scores"].get(metric) or [] for one in row.get(side, ())] for side in ("updates", "nulls"))
+    updates, nulls = ([_scores(one, metric) for one in row.get(side, ())] for side in ("updates", "nulls"))
     if _paired(updates, nulls) and row.get("models", 1) == 1:
         return _error_of_pairs([fmean(one) for one in updates], [fmean(one) for one in nulls])
     first, second = (row[side][metric]["standard_error"] or 0.0 for side in ("ours", "null"))
     if not first and not second and len(updates) == len(nulls) == 1 and _paired(updates[0], nulls[0]):
         return _error_of_pairs(updates[0], nulls[0])
     return float((first**2 + second**2) ** 0.5)
+
+
+def _scores(update: Mapping[str, Any], metric: str) -> list[float]:
+    """Of its images, or the one of the whole; none where it was not measured."""
+    found = update["scores"].get(metric)
+    return [] if found is None else found if isinstance(found, list) else [found]
 
 
 def _paired(ours: Sequence[Any], nulls: Sequence[Any]) -> bool:
