@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -67,3 +68,8 @@ def test_a_contest_is_fought_kept_and_told_and_too_many_victims_are_refused(tmp_
     assert str(tmp_path) not in json.dumps(kept)
     assert contest.main([*words, "--victims", "1", "--first", "100000"]) == 2
     assert "lower --first or the number of victims" in capsys.readouterr().err
+
+
+def test_the_committed_rows_are_those_of_the_attacks_beside_them():
+    kept = json.loads((Path(contest.__file__).parent / "results" / "contest.json").read_text("utf-8"))
+    assert contest.standings(kept["attacks"]) == kept["rows"]

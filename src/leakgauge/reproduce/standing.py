@@ -108,9 +108,10 @@ def _error(row: Mapping[str, Any], metric: str) -> float:
 
 
 def _scores(update: Mapping[str, Any], metric: str) -> list[float]:
-    """Of its images, or the one of the whole; none where it was not measured."""
+    """Of its images, or the one of the whole; none where some were not measured."""
     found = update["scores"].get(metric)
-    return [] if found is None else found if isinstance(found, list) else [found]
+    scores = found if isinstance(found, list) else [found]
+    return [] if None in scores else scores
 
 
 def _paired(ours: Sequence[Any], nulls: Sequence[Any]) -> bool:
