@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Generator
 
+from leakgauge.attacks.adaptive.completion import complete_update
 from leakgauge.attacks.adaptive.decoding import DecodedSearch
 from leakgauge.attacks.base import SteppedAttack, Stepper
 from leakgauge.attacks.budget import Around
@@ -177,9 +178,15 @@ class Adaptive(SteppedAttack, Around):
         for observation in observations:
             known(observation.num_examples, "num_examples", needed_by=self)
         seen = [see_encodings(observation) for observation in observations]
-        attack = adapt(self.attack, seen[0])
-        if isinstance(self.attack, Best) and not mixes(seen[0].local_update):
-            return self.attack.search(seen, generator=generator, recipe=attack)
+        own = self.attack
+        if isinstance(own, Best):
+            # What an attack of a paper was does not complete what it sees.
+            started = own.budget.now()
+            seen = [complete_update(observation) for observation in seen]
+            own = replace(own, budget=own.budget.after(own.budget.now() - started))
+        attack = adapt(own, seen[0])
+        if isinstance(own, Best) and not mixes(seen[0].local_update):
+            return own.search(seen, generator=generator, recipe=attack)
         search = attack.search(seen, generator=generator)
         search.notes["recipe"] = repr(attack)
         if mixes(seen[0].local_update):

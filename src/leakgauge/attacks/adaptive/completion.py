@@ -1,0 +1,110 @@
+"""Entries of a linear layer's update that a defence zeroed, out of those that it left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from leakgauge.protocol import clients
+from leakgauge.protocol.observation import UpdateObservation
+from leakgauge.randomness import seeded
+
+_HELD_OUT = 0.05
+"""Of the visible entries, which the completion is judged by."""
+_TRUSTED = 0.02
+"""Relative error on those above which nothing is completed."""
+_EXACT, _ROUNDS = 1e-6, 150
+"""Relative error on the fitted entries at which alternating ends, and after how many rounds at the latest."""
+_RIDGE = 1e-8
+"""Of a system's mean diagonal: images that are alike leave it singular."""
+_WORK = 4e9
+"""Products in half a round, beyond which a layer is left as it is: seconds a round."""
+
+
+def complete_update(observation: UpdateObservation) -> UpdateObservation:
+    """The observation with what the visible entries of its linear layers say of those that a defence zeroed.
+
+    The gradient of a linear layer that sees one vector of each example is a sum of as many outer products: a matrix of
+    low rank, of which a part of the entries determines the rest [matrix completion, Candès & Recht, 2009]. Pruning
+    leaves the largest, many in the rows and columns of large entries, so that there it hides nothing. What the layer is
+    does not have to be known: completed is what predicts entries that were set aside.
+    """
+    count = observation.num_examples
+    if count is None or not clients.transforms(observation.local_update):
+        return observation
+    params = {name: complete(tensor, count) for name, tensor in observation.update.params.items()}
+    return replace(observation, update=replace(observation.update, params=params))
+
+
+def complete(matrix: Tensor, rank: int) -> Tensor:
+    """A matrix of that rank some of whose entries were zeroed, with those that the others determine.
+
+    Only rows and columns with enough visible entries in each other are completed, and only if entries that were set
+    aside come out right; else it is returned as it is.
+
+    >>> full = torch.outer(torch.arange(1.0, 21), torch.arange(1.0, 31))
+    >>> torch.allclose(complete(full.where(full > 20, 0.0), 1)[1:, 1:], full[1:, 1:])
+    True
+    """
+    if matrix.ndim != 2 or min(matrix.shape) <= rank or not (matrix == 0).any() or not matrix.isfinite().all():
+        return matrix
+    rows, columns = _determined(matrix != 0, ceil(1.5 * rank) + 4)
+    part = matrix[rows][:, columns]
+    if min(part.shape) <= rank or not (part == 0).any() or part.numel() * rank * (rank + 1) / 2 > _WORK:
+        return matrix
+    found = _fill(part.double(), rank)
+    if found is None:
+        return matrix
+    result = matrix.clone()
+    result[rows[:, None] & columns] = found.to(matrix).flatten()
+    return result
+
+
+def _determined(visible: Tensor, least: int) -> tuple[Tensor, Tensor]:
+    """The largest set of rows and columns each of which has ``least`` visible entries or more among the others."""
+    seen = visible.float()
+    rows, columns = (seen.new_ones(size, dtype=torch.bool) for size in visible.shape)
+    while True:
+        fewer = rows & (seen @ columns.float() >= least)
+        narrower = columns & (fewer.float() @ seen >= least)
+        if torch.equal(fewer, rows) and torch.equal(narrower, columns):
+            return rows, columns
+        rows, columns = fewer, narrower
+
+
+def _fill(matrix: Tensor, rank: int) -> Tensor | None:
+    """All entries, the visible ones as they are; None where those that were set aside come out otherwise."""
+    visible = matrix != 0
+    drawn = torch.rand(matrix.shape, generator=seeded(0, "held out")).to(matrix.device)
+    aside = visible & (drawn < _HELD_OUT)
+    guess = _factorise(matrix, visible & ~aside, rank)
+    if not guess.isfinite().all() or (guess - matrix)[aside].norm() > _TRUSTED * matrix[aside].norm():
+        return None
+    return torch.where(visible, matrix, _factorise(matrix, visible, rank))
+
+
+def _factorise(matrix: Tensor, visible: Tensor, rank: int) -> Tensor:
+    """The matrix of that rank nearest to the visible entries, by alternating least squares."""
+    mask = visible.to(matrix)
+    seen = matrix * mask
+    right = torch.linalg.svd(seen, full_matrices=False).Vh[:rank].T
+    across, turned = mask.T.contiguous(), seen.T.contiguous()
+    for _ in range(_ROUNDS):
+        left = _solve(mask, seen, right)
+        right = _solve(across, turned, left)
+        if (left @ right.T * mask - seen).norm() <= _EXACT * seen.norm():
+            break
+    return left @ right.T
+
+
+def _solve(mask: Tensor, seen: Tensor, factor: Tensor) -> Tensor:
+    """For each row of ``seen`` its coefficients in the factor's columns, by least squares on what the mask shows."""
+    rank = factor.shape[1]
+    products = (factor[:, :, None] * factor[:, None]).flatten(1)
+    systems = (mask @ products).unflatten(1, (rank, rank))
+    ridge = _RIDGE * systems.diagonal(dim1=-2, dim2=-1).mean(-1)
+    systems = systems + ridge[:, None, None] * torch.eye(rank).to(systems)
+    return torch.linalg.solve(systems, (seen @ factor)[..., None])[..., 0]
