@@ -116,8 +116,10 @@ def test_the_attack_that_knows_of_pruning_gains_by_it(monkeypatch: pytest.Monkey
     errors = []
     for completing in (complete_update, lambda observation: observation):
         monkeypatch.setattr(adaptive_attack, "complete_update", completing)
-        found = adaptive(steps=60)(seen, generator=seeded(0)).inputs
+        result = adaptive(steps=60)(seen, generator=seeded(0))
+        found = result.inputs
         assert found is not None
+        assert ("entries known" in result.facts) is (completing is complete_update)
         # Each image beside the nearest that came back.
         errors.append((found[:, None] - truth).square().mean((2, 3, 4)).amin(0).mean())
     assert errors[0] < errors[1] / 2

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Generator
 
-from leakgauge.attacks.adaptive.completion import complete_update
+from leakgauge.attacks.adaptive.completion import CompletedSearch, complete_update
 from leakgauge.attacks.adaptive.decoding import DecodedSearch
 from leakgauge.attacks.base import SteppedAttack, Stepper
 from leakgauge.attacks.budget import Around
@@ -162,8 +162,9 @@ class Adaptive(SteppedAttack, Around):
 
     See `adapt` for what changes. Where the client mixes its images (MixUp, InstaHide) the update is inverted to the
     encodings; with labels and mixing disclosed they are then decoded to the images, which is an upper bound on leakage,
-    else the encodings are returned. ``facts`` has the recipe and which of the two it is. Against an attacker who does
-    not know the defence, and without a defence, this is the attack itself.
+    else the encodings are returned. ``facts`` has the recipe and which of the two it is. With `Best`, what a defence
+    zeroed in linear layers is completed first where the rest determines it (`complete_update`). Against an attacker who
+    does not know the defence, and without a defence, this is the attack itself.
     """
 
     attack: Any = field(default_factory=Best)
@@ -178,20 +179,31 @@ class Adaptive(SteppedAttack, Around):
         for observation in observations:
             known(observation.num_examples, "num_examples", needed_by=self)
         seen = [see_encodings(observation) for observation in observations]
-        own = self.attack
-        if isinstance(own, Best):
-            # What an attack of a paper was does not complete what it sees.
-            started = own.budget.now()
-            seen = [complete_update(observation) for observation in seen]
-            own = replace(own, budget=own.budget.after(own.budget.now() - started))
-        attack = adapt(own, seen[0])
-        if isinstance(own, Best) and not mixes(seen[0].local_update):
-            return own.search(seen, generator=generator, recipe=attack)
-        search = attack.search(seen, generator=generator)
-        search.notes["recipe"] = repr(attack)
-        if mixes(seen[0].local_update):
-            return DecodedSearch(search, tuple(observations))
-        return search
+        if not isinstance(self.attack, Best):  # an attack of a paper sees what was sent
+            return _search(adapt(self.attack, seen[0]), seen, observations, generator=generator)
+        started = self.attack.budget.now()
+        whole = [complete_update(observation) for observation in seen]
+        own = replace(self.attack, budget=self.attack.budget.after(self.attack.budget.now() - started))
+        recipe = adapt(own, whole[0])
+        if mixes(whole[0].local_update):
+            search = _search(recipe, whole, observations, generator=generator)
+        else:
+            search = own.search(whole, generator=generator, recipe=recipe)
+        sent, share = _visible(seen[0]), _visible(whole[0])
+        return CompletedSearch(search, sent, share) if share > sent else search
+
+
+def _search(
+    attack: Any,
+    seen: Sequence[UpdateObservation],
+    observations: Sequence[UpdateObservation],
+    *,
+    generator: Generator,
+) -> Stepper:
+    """By what is ``seen``; where the client mixes, what is found is decoded to private images."""
+    search = attack.search(seen, generator=generator)
+    search.notes["recipe"] = repr(attack)
+    return DecodedSearch(search, tuple(observations)) if mixes(seen[0].local_update) else search
 
 
 def adaptive(family: Family = "auto", seconds: float | None = None, steps: int | None = None) -> Adaptive:

@@ -8,35 +8,50 @@ from math import ceil
 import torch
 from torch import Tensor
 
+from leakgauge.attacks.base import Stepper, StepperAround
 from leakgauge.protocol import clients
 from leakgauge.protocol.observation import UpdateObservation
 from leakgauge.randomness import seeded
+from leakgauge.types import Reconstruction
 
 _HELD_OUT = 0.05
 """Of the visible entries, which the completion is judged by."""
-_TRUSTED = 0.02
+_TRUSTED = 5e-3
 """Relative error on those above which nothing is completed."""
-_EXACT, _ROUNDS = 1e-6, 150
-"""Relative error on the fitted entries at which alternating ends, and after how many rounds at the latest."""
+_EXACT, _ROUNDS, _POWERS = 1e-6, 80, 4
+"""Relative error on the fitted entries at which alternating ends, after how many rounds at the latest, and how many
+times the entries are multiplied by themselves to begin."""
 _RIDGE = 1e-8
 """Of a system's mean diagonal: images that are alike leave it singular."""
-_WORK = 4e9
-"""Products in half a round, beyond which a layer is left as it is: seconds a round."""
+_WORK, _MOST_WORK = 5e8, 2e10
+"""Products in half a round, some 1e10 of which take a second: of a larger matrix the rows and columns in which most
+is visible are factorised, and the others follow in one. Where that takes more still, a layer is left as it is."""
 
 
 def complete_update(observation: UpdateObservation) -> UpdateObservation:
     """The observation with what the visible entries of its linear layers say of those that a defence zeroed.
 
-    The gradient of a linear layer that sees one vector of each example is a sum of as many outer products: a matrix of
+    The update of a linear layer that sees one vector of each example is a sum of as many outer products: a matrix of
     low rank, of which a part of the entries determines the rest [matrix completion, Candès & Recht, 2009]. Pruning
-    leaves the largest, many in the rows and columns of large entries, so that there it hides nothing. What the layer is
-    does not have to be known: completed is what predicts entries that were set aside.
+    leaves the largest, many of them in rows and columns of large entries, so that there it hides nothing. What the
+    layer is does not have to be known: completed is what predicts entries that were set aside.
     """
     count = observation.num_examples
     if count is None or not clients.transforms(observation.local_update):
         return observation
     params = {name: complete(tensor, count) for name, tensor in observation.update.params.items()}
     return replace(observation, update=replace(observation.update, params=params))
+
+
+class CompletedSearch(StepperAround):
+    """An attack on a completed update, whose results say how much of it was sent and how much was known."""
+
+    def __init__(self, inner: Stepper, sent: float, known: float) -> None:
+        super().__init__(inner)
+        self.told = f"{100 * known:.3g} % of the update; sent were {100 * sent:.3g} %"
+
+    def results(self) -> list[Reconstruction]:
+        return [replace(one, facts={**one.facts, "entries known": self.told}) for one in self.inner.results()]
 
 
 def complete(matrix: Tensor, rank: int) -> Tensor:
@@ -53,7 +68,7 @@ def complete(matrix: Tensor, rank: int) -> Tensor:
         return matrix
     rows, columns = _determined(matrix != 0, ceil(1.5 * rank) + 4)
     part = matrix[rows][:, columns]
-    if min(part.shape) <= rank or not (part == 0).any() or part.numel() * rank * (rank + 1) / 2 > _WORK:
+    if min(part.shape) <= rank or not (part == 0).any() or part.numel() * rank**2 > _MOST_WORK:
         return matrix
     found = _fill(part.double(), rank)
     if found is None:
@@ -87,17 +102,34 @@ def _fill(matrix: Tensor, rank: int) -> Tensor | None:
 
 
 def _factorise(matrix: Tensor, visible: Tensor, rank: int) -> Tensor:
-    """The matrix of that rank nearest to the visible entries, by alternating least squares."""
+    """The matrix of that rank nearest to the visible entries: by alternating least squares on a part, then on all."""
     mask = visible.to(matrix)
     seen = matrix * mask
-    right = torch.linalg.svd(seen, full_matrices=False).Vh[:rank].T
+    share = (_WORK / (mask.numel() * rank**2)) ** 0.5
+    rows, columns = (_densest(mask, side, max(4 * rank, int(share * mask.shape[side]))) for side in (0, 1))
+    left = _left_factor(seen[rows][:, columns], mask[rows][:, columns], rank)
+    right = _solve(mask[rows].T, seen[rows].T, left)
+    left = _solve(mask, seen, right)
+    return left @ _solve(mask.T, seen.T, left).T
+
+
+def _densest(mask: Tensor, side: int, count: int) -> Tensor:
+    """The rows (side 0) or columns with the most visible entries, in their order."""
+    return mask.sum(1 - side).argsort(descending=True)[:count].sort().values
+
+
+def _left_factor(seen: Tensor, mask: Tensor, rank: int) -> Tensor:
+    """Alternating least squares, from the singular vectors of what is visible."""
+    right = torch.randn(seen.shape[1], rank, generator=seeded(0, "start"), dtype=seen.dtype).to(seen.device)
+    for _ in range(_POWERS):
+        right = torch.linalg.qr(seen.T @ (seen @ right)).Q
     across, turned = mask.T.contiguous(), seen.T.contiguous()
     for _ in range(_ROUNDS):
         left = _solve(mask, seen, right)
         right = _solve(across, turned, left)
         if (left @ right.T * mask - seen).norm() <= _EXACT * seen.norm():
             break
-    return left @ right.T
+    return left
 
 
 def _solve(mask: Tensor, seen: Tensor, factor: Tensor) -> Tensor:
