@@ -152,6 +152,7 @@ def answers(results: Results) -> list[Answer]:
         _generator_claim,
         _encryption,
         _exact,
+        _completion,
         _span,
         _texts,
         _fuzz,
@@ -672,6 +673,27 @@ def _encryption(results: Results) -> Answer:
     lines = [[row["what"], str(row["images"]), number(row["seconds"])] for row in rows]
     said = f"{len(rows)} rows.\n\n{table(['what', 'images', 'seconds'], lines)}"
     return Answer("How long does it take to encrypt with InstaHide?", said, ("encryption.json",))
+
+
+def _completion(results: Results) -> Answer:
+    rows = results["completion.json"]["rows"]
+    keys = ("sent", "known", "energy", "null_known")
+    lines = [
+        [str(row["units"]), str(row["batch"]), *(f"{100 * row[key]:.3g} %" for key in keys)]
+        + ["–" if row["error"] is None else f"{row['error']:.0e}", number(row["cpu_seconds"])]
+        for row in rows
+    ]
+    more = [row for row in rows if row["known"] > row["sent"] and (row["error"] or 0) < 1e-3]
+    said = (
+        f"A layer of 4096 inputs, as many units as are given; means over {rows[0]['updates']} batches. In {len(more)} of "
+        f"{len(rows)} cells entries that were not sent come back, within a thousandth of their length; of noise none may."
+    )
+    columns = ["units", "batch", "sent", "known", "of the squared length", "known of noise", "error", "CPU seconds"]
+    return Answer(
+        "How much of a linear layer's update does pruning hide?",
+        f"{said} See [exact.md](exact.md).\n\n{table(columns, lines)}",
+        ("completion.json",),
+    )
 
 
 def _exact(results: Results) -> Answer:

@@ -59,6 +59,18 @@ def test_the_entries_left_of_a_matrix_of_low_rank_give_the_others(rank: int, sha
     assert torch.equal(found[pruned != 0], pruned[pruned != 0])
 
 
+@settings(max_examples=15, deadline=None)
+@given(rank=st.integers(1, 8), share=st.floats(0.03, 0.4), seed=st.integers(0, 1000))
+def test_what_is_completed_is_right_however_little_was_left(rank: int, share: float, seed: int) -> None:
+    # Rows and columns of very different lengths, as those of an update.
+    lengths = [torch.rand(size, generator=seeded(seed, size, "lengths")).pow(3) for size in (80, 120)]
+    full = low_rank(rank, seed) * torch.outer(*lengths)
+    pruned = keep_largest(full, share)
+    found = complete(pruned, rank)
+    back = (found != 0) & (pruned == 0)
+    assert (found - full)[back].norm() <= 0.02 * full[back].norm()
+
+
 @pytest.mark.parametrize("rank", [1, 4, 16])
 def test_a_matrix_of_full_rank_or_of_a_larger_one_is_left_alone(rank: int) -> None:
     for full in (torch.randn(80, 120, generator=seeded(rank)), low_rank(rank + 8, 0)):

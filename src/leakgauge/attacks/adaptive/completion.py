@@ -17,7 +17,7 @@ from leakgauge.types import Reconstruction
 _HELD_OUT = 0.05
 """Of the visible entries, which the completion is judged by."""
 _TRUSTED = 5e-3
-"""Relative error on those above which nothing is completed."""
+"""Relative error on those above which nothing is completed, and change of the hidden entries once they join."""
 _EXACT, _ROUNDS, _POWERS = 1e-6, 80, 4
 """Relative error on the fitted entries at which alternating ends, after how many rounds at the latest, and how many
 times the entries are multiplied by themselves to begin."""
@@ -91,14 +91,19 @@ def _determined(visible: Tensor, least: int) -> tuple[Tensor, Tensor]:
 
 
 def _fill(matrix: Tensor, rank: int) -> Tensor | None:
-    """All entries, the visible ones as they are; None where those that were set aside come out otherwise."""
+    """All entries, the visible ones as they are; None where those that were set aside come out otherwise, or those that
+    are hidden change with them."""
     visible = matrix != 0
     drawn = torch.rand(matrix.shape, generator=seeded(0, "held out")).to(matrix.device)
     aside = visible & (drawn < _HELD_OUT)
-    guess = _factorise(matrix, visible & ~aside, rank)
-    if not guess.isfinite().all() or (guess - matrix)[aside].norm() > _TRUSTED * matrix[aside].norm():
-        return None
-    return torch.where(visible, matrix, _factorise(matrix, visible, rank))
+    guess, found = _factorise(matrix, visible & ~aside, rank), _factorise(matrix, visible, rank)
+    right = _differ(guess, matrix, aside) <= _TRUSTED and _differ(guess, found, ~visible) <= _TRUSTED
+    return torch.where(visible, matrix, found) if right else None
+
+
+def _differ(one: Tensor, other: Tensor, where: Tensor) -> float:
+    """Their distance there, in lengths of the second; not a number where one is none."""
+    return float((one - other)[where].norm() / other[where].norm())
 
 
 def _factorise(matrix: Tensor, visible: Tensor, rank: int) -> Tensor:
