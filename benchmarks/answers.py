@@ -679,14 +679,19 @@ def _completion(results: Results) -> Answer:
     rows = results["completion.json"]["rows"]
     keys = ("sent", "known", "energy", "null_known")
     lines = [
-        [str(row["units"]), str(row["batch"]), *(f"{100 * row[key]:.3g} %" for key in keys)]
-        + ["–" if row["error"] is None else f"{row['error']:.0e}", number(row["cpu_seconds"])]
+        [
+            str(row["units"]),
+            str(row["batch"]),
+            *(f"{100 * row[key]:.3g} %" for key in keys),
+            "–" if row["error"] is None else f"{row['error']:.0e}",
+            number(row["cpu_seconds"]),
+        ]
         for row in rows
     ]
-    more = [row for row in rows if row["known"] > row["sent"] and (row["error"] or 0) < 1e-3]
+    more = [row for row in rows if row["known"] > row["sent"]]
     said = (
-        f"A layer of 4096 inputs, as many units as are given; means over {rows[0]['updates']} batches. In {len(more)} of "
-        f"{len(rows)} cells entries that were not sent come back, within a thousandth of their length; of noise none may."
+        f"A layer of 4096 inputs, means over {rows[0]['updates']} batches. In {len(more)} of {len(rows)} cells entries "
+        f"that were not sent come back, with a relative error of {max(row['error'] for row in more):.0e} at the most."
     )
     columns = ["units", "batch", "sent", "known", "of the squared length", "known of noise", "error", "CPU seconds"]
     return Answer(

@@ -18,9 +18,9 @@ _HELD_OUT = 0.05
 """Of the visible entries, which the completion is judged by."""
 _TRUSTED = 5e-3
 """Relative error on those above which nothing is completed, and change of the hidden entries once they join."""
-_EXACT, _ROUNDS, _POWERS = 1e-6, 80, 4
-"""Relative error on the fitted entries at which alternating ends, after how many rounds at the latest, and how many
-times the entries are multiplied by themselves to begin."""
+_EXACT, _ROUNDS, _STALLED, _POWERS = 1e-6, 80, 5, 4
+"""Relative error on the fitted entries at which alternating ends, after how many rounds at the latest, within how many
+it must have fallen, and how many times the entries are multiplied by themselves to begin."""
 _RIDGE = 1e-8
 """Of a system's mean diagonal: images that are alike leave it singular."""
 _WORK, _MOST_WORK = 5e8, 2e10
@@ -96,9 +96,11 @@ def _fill(matrix: Tensor, rank: int) -> Tensor | None:
     visible = matrix != 0
     drawn = torch.rand(matrix.shape, generator=seeded(0, "held out")).to(matrix.device)
     aside = visible & (drawn < _HELD_OUT)
-    guess, found = _factorise(matrix, visible & ~aside, rank), _factorise(matrix, visible, rank)
-    right = _differ(guess, matrix, aside) <= _TRUSTED and _differ(guess, found, ~visible) <= _TRUSTED
-    return torch.where(visible, matrix, found) if right else None
+    guess = _factorise(matrix, visible & ~aside, rank)
+    if not _differ(guess, matrix, aside) <= _TRUSTED:
+        return None
+    found = _factorise(matrix, visible, rank)
+    return torch.where(visible, matrix, found) if _differ(guess, found, ~visible) <= _TRUSTED else None
 
 
 def _differ(one: Tensor, other: Tensor, where: Tensor) -> float:
@@ -129,10 +131,12 @@ def _left_factor(seen: Tensor, mask: Tensor, rank: int) -> Tensor:
     for _ in range(_POWERS):
         right = torch.linalg.qr(seen.T @ (seen @ right)).Q
     across, turned = mask.T.contiguous(), seen.T.contiguous()
+    errors = [torch.inf] * _STALLED
     for _ in range(_ROUNDS):
         left = _solve(mask, seen, right)
         right = _solve(across, turned, left)
-        if (left @ right.T * mask - seen).norm() <= _EXACT * seen.norm():
+        errors.append(float((left @ right.T * mask - seen).norm() / seen.norm()))
+        if errors[-1] <= _EXACT or not errors[-1] < 0.99 * errors[-1 - _STALLED]:
             break
     return left
 
