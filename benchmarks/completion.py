@@ -4,9 +4,9 @@
 
 The layer is the hidden one of `conv_mlp`: as many units as ``units`` says, 4096 inputs, untrained, GELU, BatchNorm in
 train mode; batches are of fresh CIFAR-10 images. ``sent`` is the share of its entries that pruning left, ``known`` the
-share known after `complete`, ``energy`` the part of the squared length that these carry, ``error`` the relative error
-of the entries that were not sent. The null is noise of the same layout, of which nothing must come back: ``null_known`` is
-the share known of it. Means over batches; one thread.
+share known after `complete`, ``energy`` the part of the squared length that they carry, ``error`` the relative error
+of the entries that were not sent. The null is noise of the same layout, of which nothing must come back:
+``null_known`` is the share known of it. Means over batches; one thread.
 """
 
 from __future__ import annotations
