@@ -109,7 +109,7 @@ def _error(row: Mapping[str, Any], metric: str) -> float:
 
 def _scores(update: Mapping[str, Any], metric: str) -> list[float]:
     """Of its images, or the one of the whole; none where some were not measured."""
-    found = update["scores"].get(metric)
+    found = update.get("scores", {}).get(metric)
     scores = found if isinstance(found, list) else [found]
     return [] if None in scores else scores
 
