@@ -40,7 +40,7 @@ CELLS = (
     (4096, 16, 0.05),
 )
 """Units, images in the batch, and the share that pruning keeps."""
-FIRST, APART = 6000, 64
+FIRST, APART = 8000, 64
 """Images before the first were used for choosing constants; batches are so many apart."""
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from leakgauge.attacks.adaptive import adaptive
+from leakgauge.attacks.adaptive import adaptive, completion
 from leakgauge.attacks.adaptive import attack as adaptive_attack
 from leakgauge.attacks.adaptive.completion import complete, complete_update
 from leakgauge.defences import Clipping, GaussianNoise, NoDefence, Pruning, chain
@@ -69,6 +69,21 @@ def test_what_is_completed_is_right_however_little_was_left(rank: int, share: fl
     found = complete(pruned, rank)
     back = (found != 0) & (pruned == 0)
     assert (found - full)[back].norm() <= 0.02 * full[back].norm()
+
+
+def test_a_row_that_the_densest_part_does_not_show_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "_WORK", 1.0)  # the part is as small as it may be
+    full = low_rank(2, 0)
+    # The densest rows are in the wide block, the densest columns in the tall one.
+    blocks = torch.block_diag(torch.ones(20, 100), torch.ones(60, 20))
+    pruned = full * blocks * (torch.rand(full.shape, generator=seeded(1)) < 0.9)
+    assert complete(pruned, 2) is pruned  # each block has a scale of its own, so that nothing determines the rest
+
+
+def test_images_that_are_alike_leave_a_lower_rank_and_no_error() -> None:
+    full = low_rank(2, 0)
+    found = complete(keep_largest(full, 0.6), 5)
+    assert (found - full)[found != 0].norm() < 1e-3 * full.norm()
 
 
 @pytest.mark.parametrize("rank", [1, 4, 16])

@@ -147,5 +147,7 @@ def _solve(mask: Tensor, seen: Tensor, factor: Tensor) -> Tensor:
     products = (factor[:, :, None] * factor[:, None]).flatten(1)
     systems = (mask @ products).unflatten(1, (rank, rank))
     ridge = _RIDGE * systems.diagonal(dim1=-2, dim2=-1).mean(-1)
+    # A row of which this part shows nothing has no coefficients; any other number would do.
+    ridge = torch.where(ridge > 0, ridge, 1.0)
     systems = systems + ridge[:, None, None] * torch.eye(rank).to(systems)
     return torch.linalg.solve(systems, (seen @ factor)[..., None])[..., 0]
