@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 import ray
 from ray.cluster_utils import Cluster
 from leakgauge.audit.executors import in_process, processes
@@ -34,6 +34,7 @@ for name, words in commands.items():
 in_process.run_safely = here
 cluster = Cluster()
 cluster.add_node(num_cpus=1)
+os.environ["RAY_ADDRESS"] = cluster.address  # or "auto" may find the cluster of a test that runs beside this one
 for number, (name, words) in enumerate(commands.items()):
     run(*words, "--ray", cluster.address if number % 2 else "auto", "--out", f"{name}-ray")
     ray.shutdown()
