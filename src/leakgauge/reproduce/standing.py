@@ -12,7 +12,7 @@ from leakgauge.catalogue import METRICS
 Standing = Literal["reached", "at its null, as published", "short", "not reached", "above its null", "not compared"]
 """reached: within the published spread or above. short: above its null, below the published spread. not reached: at its
 null, where the paper is above it or gives no number. above its null: no number was published. not compared: what has no
-null, or was not measured."""
+null, or was not measured. That a row was measured too roughly to tell it from its null does not put the paper's there."""
 
 _ENOUGH_PAIRS = 5
 """Of fewer the spread is too little known."""
@@ -47,7 +47,8 @@ def standing(row: Mapping[str, Any], metric: str, first: str) -> Standing:
     given = row["published"] if metric == first else row["also_published"].get(metric)
     told = None if given is None else given["mean"]
     if at_null(row, metric):
-        failed = told is not None and _ahead(told, null["mean"], metric) <= 2 * _error(row, metric)
+        close = 0.0 if told is None else min(2 * _error(row, metric), _tolerance(given, null))
+        failed = told is not None and _ahead(told, null["mean"], metric) <= close
         return "at its null, as published" if failed else "not reached"
     if told is None:
         return "above its null"
@@ -123,8 +124,8 @@ def _error_of_pairs(ours: Sequence[float], nulls: Sequence[float]) -> float:
     return stdev(one - other for one, other in zip(ours, nulls, strict=True)) / len(ours) ** 0.5
 
 
-def _tolerance(given: Mapping[str, Any], ours: Mapping[str, Any]) -> float:
+def _tolerance(given: Mapping[str, Any], measured: Mapping[str, Any]) -> float:
     """The published spread; where that is of a mean, or none is given, two standard errors of the difference."""
     if given["deviation"] is not None and given["spread"] == "standard deviation":
         return float(given["deviation"])
-    return 2 * float(((given["deviation"] or 0.0) ** 2 + (ours["standard_error"] or 0.0) ** 2) ** 0.5)
+    return 2 * float(((given["deviation"] or 0.0) ** 2 + (measured["standard_error"] or 0.0) ** 2) ** 0.5)
