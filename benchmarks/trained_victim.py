@@ -1,6 +1,6 @@
-"""Train a residual network on CIFAR-10 until it is trained, and keep it on the way there.
+"""Train a network on CIFAR-10 until it is trained, and keep it on the way there.
 
-    python benchmarks/trained_resnet.py --data-root DIR --out FOLDER
+    python benchmarks/trained_victim.py --data-root DIR --out FOLDER
 
 Victims of trained networks want weights that were trained, not started. SGD with Nesterov momentum, one cycle of the
 rate [Smith & Topin, 2018], mirrored and displaced images, all training images that the folder holds. ``FOLDER`` gets

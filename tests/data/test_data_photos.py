@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -156,12 +157,19 @@ def test_the_second_call_returns_the_same_tensors() -> None:
     assert Photos()() is Photos()()
 
 
-def test_the_photographs_are_cut_within_two_seconds_of_processor_time() -> None:
-    for cache in (photos._dataset, photos._photograph, photos.crop_windows):
-        cache.cache_clear()
-    start = time.process_time()
-    Photos()()
-    assert time.process_time() - start < 2
+def test_cutting_the_photographs_takes_no_more_than_25_times_as_long_as_opening_them() -> None:
+    caches = (photos._dataset, photos._photograph, photos.crop_windows)
+
+    def seconds(work: Callable[[], object]) -> float:
+        for cache in caches:
+            cache.cache_clear()
+        start = time.process_time()
+        work()
+        return time.process_time() - start
+
+    Photos()()  # what is imported late counts for neither
+    opening = seconds(lambda: [photos._photograph(name) for name in (*photos.PHOTOGRAPHS, *photos.STRANGERS)])
+    assert seconds(Photos()) < 25 * opening
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 112, 92), (3, 20, 300), (4, 9, 8)])
