@@ -134,7 +134,7 @@ TABLES: tuple[Table, ...] = (
             "± is the standard error in the paper, the standard deviation over updates in our column.",
             "At scale long the net has two convolutions of 32 channels and ReLU, trained for 3000 steps; images from "
             "2000 on.",
-            "The number of iterations is not given; 4800 at full scale, as in appendix C.1.",
+            "The number of iterations is not given; 4800 at long and full scale, as in appendix C.1.",
         ),
     ),
     Table(
