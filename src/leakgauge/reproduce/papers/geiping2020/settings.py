@@ -132,8 +132,6 @@ _SETTLED = Budget(steps=1_000)
 _PAIRED = 5
 """Nulls at scale long of rows that one null did not tell apart: one of its own for each image, some of which score low
 whatever is returned."""
-_CLOSE = 10
-"""Images, each with its null, of the row that five did not tell apart: of so few a spread is hardly known."""
 
 
 def table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> Setting:
@@ -155,11 +153,9 @@ def table1(architecture: str, trained: bool, attack_name: str, scale: Scale) -> 
     return Setting(
         model=lenet_zhu() if small else _resnet(20, 64, scale, narrow=16 if trained else 32),
         attack=_limit(attacks[attack_name](), scale, seconds=seconds, long=None if iterations else _RESIDUAL),
-        updates=at_scale(
-            {"smoke": 1, "cpu": 6 if slow else 12 if small else 3, "long": _CLOSE if close else 5, "full": 100}, scale
-        ),
+        updates=at_scale({"smoke": 1, "cpu": 6 if slow else 12 if small else 3, "long": 5, "full": 100}, scale),
         nulls=at_scale(
-            {"smoke": 1, "cpu": 2 if small and not slow else 1, "long": _CLOSE if close else 1, "full": 10}, scale
+            {"smoke": 1, "cpu": 2 if small and not slow else 1, "long": _PAIRED if close else 1, "full": 10}, scale
         ),
         training=training if trained else None,
         draw=_first(scale),
