@@ -12,7 +12,7 @@ from leakgauge.catalogue import METRICS
 Standing = Literal["reached", "at its null, as published", "short", "not reached", "above its null", "not compared"]
 """reached: within the published spread or above. short: above its null, below the published spread. not reached: at its
 null, where the paper is above it or gives no number. above its null: no number was published. not compared: what has no
-null, or was not measured. That a row was measured too roughly to tell it from its null does not put the paper's there."""
+null, or was not measured. That a row was measured too roughly to be told from its null puts no paper there."""
 
 _ENOUGH_PAIRS = 5
 """Of fewer the spread is too little known."""

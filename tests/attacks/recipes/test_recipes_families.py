@@ -11,10 +11,11 @@ from torch.nn import functional
 
 from leakgauge.attacks.budget import Budget
 from leakgauge.attacks.matching import LBFGS, Cosine, CosineByTensor
+from leakgauge.attacks.matching.priors import Yielding
 from leakgauge.attacks.recipes.families import family_of, hides_places, matching_recipe
 from leakgauge.config import build_client
 from leakgauge.data import Photos
-from leakgauge.defences import GaussianNoise
+from leakgauge.defences import GaussianNoise, NoDefence
 from leakgauge.metrics import PSNR, align
 from leakgauge.models import Compact, ConvNet, ResNet, build
 from leakgauge.randomness import seeded
@@ -89,15 +90,39 @@ def test_a_bias_for_each_channel_is_no_table_of_positions(attacked, examples):
     )
 
 
+def averaging() -> nn.Module:
+    """Kinked, without shortcuts, and its head reads means over the image."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        body = [nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        return nn.Sequential(*body, nn.Linear(16, 5)).eval()
+
+
 @pytest.mark.parametrize(
     ("module", "hidden"),
-    [(ConvNet(width=4), False), (Compact(width=2), False), (ResNet(depth=20, base_width=4), True)],
-    ids=repr,
+    [
+        (build(ConvNet(width=4), (3, 32, 32), 5, seed=0), False),
+        (build(Compact(width=2), (3, 32, 32), 5, seed=0), False),
+        (averaging(), True),
+    ],
+    ids=lambda value: type(value).__name__,
 )
 def test_angles_are_matched_tensor_by_tensor_where_means_over_the_image_hide_places(module, hidden, attacked, examples):
-    seen = attacked(build(module, (3, 32, 32), 5, seed=0), examples(1, (3, 32, 32)))
+    seen = attacked(module, examples(1, (3, 32, 32)))
     assert hides_places(seen) is hidden
     assert isinstance(matching_recipe(seen, "auto", Budget(steps=2)).objective, CosineByTensor) is hidden
+
+
+def test_with_shortcuts_one_angle_is_matched_slowly_and_the_prior_follows(attacked, examples):
+    model = build(ResNet(depth=20, base_width=4), (3, 32, 32), 5, seed=0)
+    plain, noisy = (
+        matching_recipe(attacked(model, examples(1, (3, 32, 32)), defence=one), "auto", Budget(steps=2))
+        for one in (NoDefence(), GaussianNoise(0.1))
+    )
+    assert hides_places(attacked(model, examples(1, (3, 32, 32))))
+    assert plain.objective == noisy.objective == Cosine()
+    assert plain.priors == (Yielding(), *noisy.priors)
+    assert plain.optimiser.learning_rate < noisy.optimiser.learning_rate / 3
 
 
 def test_a_loss_of_values_is_asked_without_warnings(attacked, examples):
@@ -116,7 +141,7 @@ def test_a_loss_that_takes_no_class_as_label_hides_no_places(attacked, examples)
 
 def test_of_a_noisy_update_or_a_large_batch_one_angle_is_matched(attacked, examples):
     shape = (3, 32, 32)
-    model, budget = build(ResNet(depth=20, base_width=4), shape, 5, seed=0), Budget(steps=2)
+    model, budget = averaging(), Budget(steps=2)
     noisy = attacked(model, examples(1, shape), defence=GaussianNoise(0.1))
     large, small = (attacked(model, examples(count, shape)) for count in (4, 3))
     assert matching_recipe(noisy, "auto", budget).objective == Cosine()
@@ -129,7 +154,7 @@ def test_of_a_noisy_update_or_a_large_batch_one_angle_is_matched(attacked, examp
 def test_what_is_sent_in_half_precision_is_matched_like_what_is_not(half, attacked, examples):
     """Rounding errs in proportion and drowns no tensor, so that it is no reason to match one angle for all."""
     shape = (3, 32, 32)
-    model, truth = build(ResNet(depth=20, base_width=4), shape, 5, seed=0), examples(1, shape)
+    model, truth = averaging(), examples(1, shape)
     sent = attacked(model, truth, local_update=build_client(f"fedsgd+transport:dtype={half}"))
     plain = attacked(model, truth)
     assert [matching_recipe(one, "auto", Budget(steps=2)).objective for one in (sent, plain)] == [CosineByTensor()] * 2
