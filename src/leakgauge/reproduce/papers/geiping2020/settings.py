@@ -183,8 +183,8 @@ def table3(attack: GradientMatching, scale: Scale) -> Setting:
     return Setting(
         model=Plain(convolutions=2) if scale == "long" else _resnet(18, 64, scale, narrow=64),
         attack=_limit(attack, scale, seconds=90.0),
-        updates=at_scale({"smoke": 1, "cpu": 2, "long": 5, "full": 10}, scale),
-        nulls=at_scale({"smoke": 1, "cpu": 1, "long": _PAIRED, "full": 10}, scale),
+        updates=at_scale({"smoke": 1, "cpu": 2, "long": 10, "full": 10}, scale),
+        nulls=at_scale({"smoke": 1, "cpu": 1, "long": 10, "full": 10}, scale),
         training=at_scale(_PLAIN_TRAINING if scale == "long" else _RESNET_TRAINING, scale),
         draw=_later(scale),
     )
