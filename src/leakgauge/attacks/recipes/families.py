@@ -10,7 +10,7 @@ from 11.7 to 17.5 dB in 20 CPU seconds; untrained it took two from 21.1 to 21.9 
 20.9, and one whose share stays (`Balanced`) took three from 17.0 to 13.9 in 20. With shortcuts it wants one angle and a
 third of the rate: through a ResNet-20 trained to 91 % that took one image from 10.1 to 17.4 dB in 60 seconds and left
 another at its null, through an untrained one two from 14.8 to 15.9, and through four residual nets of
-`benchmarks/architectures.py` eight from 12.7 to 14.1 in ten.
+`benchmarks/architectures.py` eight from 12.7 to 14.1 in ten; all with a weak prior of 5e-4, where 1e-4 was kept.
 """
 
 from __future__ import annotations
